@@ -1,0 +1,39 @@
+"""Checks of single arguments: each raises `InvalidInputError` with the parameter, the requirement, what came and the remedy."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+from optgeom.errors import InvalidInputError
+
+
+def real(name: str, value: Any, *, above: float | None = None, at_least: float | None = None, hint: str = "") -> float:
+    """A finite real number, strictly above `above` or at least `at_least`."""
+    need = f"> {above:g}" if above is not None else f">= {at_least:g}" if at_least is not None else "a finite number"
+    remedy = f" ({hint})" if hint else ""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidInputError(f"`{name}` must be a number {need}; got {value!r}{remedy}")
+    number = float(value)
+    if not math.isfinite(number) or (above is not None and number <= above) or (at_least is not None and number < at_least):
+        raise InvalidInputError(f"`{name}` must be {need}; got {value!r}{remedy}")
+    return number
+
+
+def integer(name: str, value: Any, *, at_least: int, hint: str = "", infinite: bool = False) -> int | float:
+    """A whole number >= `at_least`; `math.inf` too where `infinite`."""
+    remedy = f" ({hint})" if hint else ""
+    need = f"a whole number >= {at_least}" + (" or inf" if infinite else "")
+    if infinite and isinstance(value, numbers.Real) and value == math.inf:
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value) or value != int(value) or value < at_least:
+        raise InvalidInputError(f"`{name}` must be {need}; got {value!r}{remedy}")
+    return int(value)
+
+
+def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """One of the strings in `allowed`."""
+    if value not in allowed:
+        raise InvalidInputError(f"`{name}` must be one of {', '.join(allowed)}; got {value!r}")
+    return str(value)
