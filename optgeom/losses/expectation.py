@@ -1,0 +1,227 @@
+r"""Exact expectations over the classes of k i.i.d. negatives, for any number of classes and any k.
+
+For one anchor, let n ~ Multinomial(k, p) be the class counts of its negatives, x_j = exp(t_j) with t_j = (A_ij - 1)/tau, and
+Y = a + sum_j n_j x_j. The sum over all C(k+C-1, C-1) counts is replaced by one-dimensional integrals of the probability generating
+function phi(s) = sum_j p_j exp(-s x_j), because 1/Y = int exp(-s Y) ds and log Y = int (exp(-s) - exp(-s Y)) ds/s:
+
+    E log Y                = log M + int [ exp(-M s) - exp(-a s) phi^k ] ds/s                          for any M > 0
+    omega_j = E n_j / Y    = int exp(-a s) k p_j exp(-s x_j) phi^(k-1) ds
+    E n_j n_l / Y^2        = int s exp(-a s) [ k (k-1) p_j p_l exp(-s (x_j + x_l)) phi^(k-2) + 1{j=l} k p_j exp(-s x_j) phi^(k-1) ] ds
+
+With `positive_required` everything is restricted to the event n_own >= 1 (SupCon with one view): phi^r becomes phi^r - phi_0^r, where
+phi_0 leaves the anchor's own class out.
+
+Numerics. M = E Y cancels the first order of the integrand, so log Y keeps its relative accuracy when the risk is tiny, and half of the
+lower tail need not be summed. With s = exp(v)/S the integrands are analytic in |Im v| < pi/2 and the trapezoidal rule with step h
+errs by exp(-pi^2/h): 7e-18 at h = 1/4. Below the first node the integrands of omega are proportional to s to relative accuracy
+s, so the lost tail is a geometric series that the first node's weight absorbs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from optgeom._numerics import Array, blocks, log_nonnegative
+from optgeom.losses.law import NegativeLaw
+
+STEP = 0.25
+FIRST_NODE = 3e-9  # sigma_0: the tail correction errs by sigma_0^2, below rounding
+CHUNK = 24  # nodes evaluated at once; the upper end of the range is found while marching
+ENTRIES = 1 << 18  # rows x nodes x columns of one block: 2 MiB, which stays in the second-level cache
+TAIL = -42.0  # log of the relative remainder at which marching stops
+
+
+@dataclass(frozen=True)
+class Multinomial:
+    """Counts of k negatives for every anchor group, with the constant a = alpha / q of the loss.
+
+    Attributes
+    ----------
+    law : NegativeLaw
+        Per-class probabilities seen from each anchor group.
+    k : int
+        Number of negatives, >= 1.
+    a : float
+        The constant in Y = a + sum_j n_j x_j, >= 0.
+    positive_required : bool
+        Restrict to the event that the anchor's own class occurs among the k others (then a = 0).
+    """
+
+    law: NegativeLaw
+    k: int
+    a: float
+    positive_required: bool = False
+
+    def mass(self) -> Array:
+        """(G,) probability of the event: 1, or P(n_own >= 1)."""
+        if not self.positive_required:
+            return np.ones(self.law.own.size)
+        return np.asarray(-np.expm1(self.k * np.log1p(-self.law.own)))
+
+    def mean_sum(self, x: Array) -> Array:
+        """(G,) E[sum_j n_j x_j] over the event, own class included."""
+        others = (self.law.count * self.law.other * x).sum(axis=1)
+        if self.positive_required:
+            others *= -np.expm1((self.k - 1) * np.log1p(-self.law.own))
+        return np.asarray(self.k * (self.law.own + others))
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Quantities of one block of rows (b) at one chunk of nodes (q), for columns j (one class of group h)."""
+
+    rows: slice
+    s: Array  # (b, q) nodes
+    ds: Array  # (b, q) trapezoidal weights of int f(s) ds
+    decay: Array  # (b, q, G) exp(-s x_j)
+    own_decay: Array  # (b, q) exp(-s), for the anchor's own class
+    log_phi: Array  # (b, q)
+    log_rho: Array | None  # (b, q) log(phi_0 / phi), only when a positive is required
+
+    def log_power(self, exponent: int) -> Array:
+        """(b, q) log of phi^r, or of phi^r - phi_0^r when a positive is required."""
+        power = exponent * self.log_phi if exponent else np.zeros_like(self.log_phi)
+        if self.log_rho is None:
+            return power
+        if exponent == 0:
+            return np.full_like(power, -np.inf)
+        return power + log_nonnegative(-np.expm1(exponent * self.log_rho))
+
+
+def _march(counts: Multinomial, t: Array) -> Iterator[_Nodes]:
+    """All quadrature nodes for a (G, G) array t of log x, block of rows by block of rows."""
+    law, k, a = counts.law, counts.k, counts.a
+    x = np.exp(t)
+    mass = counts.mass()
+    mean = a + counts.mean_sum(x) / np.where(mass > 0, mass, 1.0)
+    seen = (law.count > 0) & (law.other > 0)
+    largest = np.where(seen, x, 0.0).max(axis=1)
+    smallest = np.where(seen, x, np.inf).min(axis=1)
+    has_own = law.own > 0
+    largest = np.where(has_own, np.maximum(largest, 1.0), largest)
+    smallest = np.where(has_own, np.minimum(smallest, 1.0), smallest)
+    # No draw of k negatives makes Y smaller than this; with a positive among them it is at least 1.
+    floor = a + (np.ones_like(smallest) if counts.positive_required else smallest)
+    scale = np.maximum(mean, a + largest)
+    weighted = law.count * law.other
+    columns = t.shape[1]
+    for rows in blocks(t.shape[0], CHUNK * columns, ENTRIES):
+        start = 0
+        finished = False
+        while not finished:
+            sigma = FIRST_NODE * np.exp(STEP * np.arange(start, start + CHUNK))
+            s = sigma[None, :] / scale[rows, None]
+            ds = STEP * s
+            if start == 0:
+                ds[:, 0] /= -np.expm1(-STEP)
+            exponent = s[:, :, None] * x[rows, None, :]
+            shortfall = np.expm1(-exponent)
+            own_shortfall = np.expm1(-s)
+            total = np.matmul(shortfall, weighted[rows, :, None])[:, :, 0] + law.own[rows, None] * own_shortfall
+            if total.min() > -0.5:
+                decay = shortfall
+                decay += 1.0
+                log_phi = np.log1p(total)
+            else:
+                decay = np.exp(-exponent)
+                direct = np.matmul(decay, weighted[rows, :, None])[:, :, 0] + law.own[rows, None] * np.exp(-s)
+                log_phi = np.where(total > -0.5, np.log1p(np.maximum(total, -0.75)), log_nonnegative(direct))
+            own_decay = np.exp(-s)
+            log_rho = None
+            if counts.positive_required:
+                log_share = log_nonnegative(law.own[rows, None]) - s - np.where(np.isfinite(log_phi), log_phi, 0.0)
+                with np.errstate(divide="ignore"):
+                    log_rho = np.log1p(-np.exp(np.minimum(log_share, 0.0)))
+            yield _Nodes(rows, s, ds, decay, own_decay, log_phi, log_rho)
+            start += CHUNK
+            # int_s^inf exp(-a s') exp(-x_j s') phi^(k-1) ds' <= exp(-floor s) phi(s)^(k-1) / floor, since phi decreases.
+            last = s[:, -1]
+            remainder = (k - 1) * log_phi[:, -1] if k > 1 else np.zeros_like(last)
+            remainder = remainder - floor[rows] * last + np.log(scale[rows] / floor[rows])
+            finished = bool(np.all((remainder < TAIL) & (mean[rows] * last > -TAIL)))
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """E log Y and the weights of its gradient.
+
+    Attributes
+    ----------
+    log_over_a : (G,) or None
+        E log(Y / a) when a > 0 (relative accuracy kept when it is tiny), else None.
+    log_mean : (G,)
+        E log Y over the event.
+    weight : (G, G)
+        omega_gh = E n_j / Y for one class j of group h, other than the anchor's own.
+    offset : (G,)
+        beta_g = E (a + n_own) / Y, so that beta + sum_h count * omega * x = mass.
+    """
+
+    log_over_a: Array | None
+    log_mean: Array
+    weight: Array
+    offset: Array
+
+
+def expect(counts: Multinomial, t: Array) -> Expectation:
+    """Expectation of log Y and its weights at t = log x, a (G, G) array (entries without a class to stand for are ignored)."""
+    law, k, a = counts.law, counts.k, counts.a
+    mass = counts.mass()
+    sums = counts.mean_sum(np.exp(t))
+    mean = a + sums / np.where(mass > 0, mass, 1.0)
+    correction = np.zeros(t.shape[0])
+    weight = np.zeros_like(t)
+    own_weight = np.zeros(t.shape[0])
+    base_weight = np.zeros(t.shape[0])
+    for nodes in _march(counts, t):
+        rows = nodes.rows
+        log_power = nodes.log_power(k)
+        log_integrand = log_power - a * nodes.s
+        center = -mean[rows, None] * nodes.s
+        if counts.positive_required:
+            difference = mass[rows, None] * np.exp(center) - np.exp(log_integrand)
+        else:
+            # Jensen makes the excess >= 0; the expm1 form keeps its relative accuracy while it is small.
+            excess = np.where(np.isfinite(log_integrand), log_integrand - center, 0.0)
+            small = np.exp(center) * -np.expm1(np.minimum(excess, 1.0))
+            difference = np.where(excess > 1.0, np.exp(center) - np.exp(log_integrand), small)
+            difference = np.where(np.isfinite(log_integrand), difference, np.exp(center))
+        correction[rows] += STEP * difference.sum(axis=1)
+        coefficient = nodes.ds * np.exp(nodes.log_power(k - 1) - a * nodes.s)
+        weight[rows] += np.matmul(coefficient[:, None, :], nodes.decay)[:, 0, :]
+        # The anchor's own class is present in every draw counted by n_own, so no part of phi is taken away here.
+        own_power = (k - 1) * nodes.log_phi if k > 1 else np.zeros_like(nodes.log_phi)
+        own_weight[rows] += (nodes.ds * np.exp(own_power - a * nodes.s) * nodes.own_decay).sum(axis=1)
+        if a > 0:
+            base_weight[rows] += (nodes.ds * np.exp(log_integrand)).sum(axis=1)
+    offset = a * base_weight + k * law.own * own_weight
+    log_mean = mass * np.log(mean) + correction
+    log_over_a = np.log1p(sums / a) + correction if a > 0 else None
+    return Expectation(log_over_a, log_mean, k * law.other * weight, offset)
+
+
+def second_moment_product(counts: Multinomial, t: Array, direction: Array) -> Array:
+    """(G, G) array sum_l E[n_j n_l / Y^2] x_j x_l direction_l: the part of the Hessian of E log Y that is not diagonal.
+
+    `direction` (G, G) perturbs t; the sum runs over the classes l other than the anchor's own.
+    """
+    law, k, a = counts.law, counts.k, counts.a
+    x = np.exp(t)
+    moved = x * direction
+    weighted = law.count * law.other * moved
+    pairs = np.zeros_like(t)
+    same = np.zeros_like(t)
+    for nodes in _march(counts, t):
+        rows = nodes.rows
+        tilt = nodes.ds * nodes.s * np.exp(-a * nodes.s)
+        if k > 1:
+            inner = np.matmul(nodes.decay, weighted[rows, :, None])[:, :, 0]
+            with np.errstate(invalid="ignore"):
+                coefficient = np.where(inner != 0, tilt * np.exp(nodes.log_power(k - 2)) * inner, 0.0)
+            pairs[rows] += np.matmul(coefficient[:, None, :], nodes.decay)[:, 0, :]
+        coefficient = tilt * np.exp(nodes.log_power(k - 1))
+        same[rows] += np.matmul(coefficient[:, None, :], nodes.decay)[:, 0, :]
+    return np.asarray(k * law.other * x * ((k - 1) * pairs + same * moved))

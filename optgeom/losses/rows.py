@@ -1,0 +1,149 @@
+r"""One anchor's expected loss as a function of its row of the Gram matrix, for every anchor group at once.
+
+Everything is a function of t = (A - 1)/tau <= 0, a (G, G) array whose entry (g, h) stands for one class j of group h other than the
+anchor's own class i of group g (the diagonal is the other classes of the same group). The risk is
+
+    F = sum_g m_g anchor_weight_g value_g(t_g),        pull_gh = d value_g / d t_ij   for one such class j.
+
+Solvers ask for what they need: the second-order solver for `hessian_product`, the Newton solver for a `majorizer`
+(log-sum losses) or for `pair_slopes` (separable losses).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom._numerics import Array, log_nonnegative, logsumexp_rows
+from optgeom.losses.expectation import Multinomial, expect, second_moment_product
+from optgeom.losses.law import other_classes
+
+
+@dataclass(frozen=True)
+class Majorizer:
+    r"""Upper bound of every row, exact in value and slope at the point where it was taken:
+
+        value_g(t) <= const + mass_g log( exp(log_offset_g) + sum_h count_gh exp(log_weight_gh + t_gh) ).
+
+    `exact` says that it is the row itself, whatever the point (infinitely many negatives, full batch).
+    """
+
+    log_offset: Array
+    log_weight: Array
+    mass: Array
+    exact: bool
+
+
+class RowLoss(ABC):
+    """Rows of a loss bound to class groups.
+
+    Attributes
+    ----------
+    count : (G, G)
+        Number of other classes, as in `NegativeLaw.count`.
+    anchor_weight : (G,)
+        Weight of ONE anchor class of each group in the risk.
+    is_linear : bool
+        The rows are linear in t (k = 1, alpha = 0): a linear program over the elliptope.
+    """
+
+    count: Array
+    anchor_weight: Array
+    is_linear: bool = False
+
+    @abstractmethod
+    def value(self, t: Array) -> Array:
+        """(G,) expected loss of one anchor of each group."""
+
+    @abstractmethod
+    def log_pull(self, t: Array) -> Array:
+        """(G, G) log of the derivative with respect to one t_ij; -inf where there is no force."""
+
+    @abstractmethod
+    def hessian_product(self, t: Array, direction: Array) -> Array:
+        """(G, G) derivative of the pull along a (G, G) direction."""
+
+    def majorizer(self, t: Array) -> Majorizer | None:
+        """Log-sum upper bound at t, or None when the loss has none."""
+        return None
+
+    def pair_slopes(self, t: Array) -> Array | None:
+        """(G, G) d log(pull) / dt for a separable loss (the pull of a pair depends on that pair only), else None."""
+        return None
+
+    def merge(self, merged: npt.NDArray[np.bool_]) -> RowLoss:
+        """Rows in which each marked group, whose classes carry no anchor weight, is one pseudo-class of the group's total weight."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LogSumRows(RowLoss):
+    """value_g = log( offset_g + sum_h count_gh weight_gh exp(t_gh) ): infinitely many negatives, and the full batch."""
+
+    count: Array
+    anchor_weight: Array
+    offset: Array  # (G,) >= 0
+    log_weight: Array  # (G, G), -inf where there is no negative
+    is_linear: bool = False
+
+    def _log_terms(self, t: Array) -> Array:
+        return np.asarray(log_nonnegative(self.count) + self.log_weight + t)
+
+    def _log_sum(self, t: Array) -> Array:
+        return np.asarray(np.logaddexp(log_nonnegative(self.offset), logsumexp_rows(self._log_terms(t))))
+
+    def value(self, t: Array) -> Array:
+        terms = self._log_terms(t)
+        base = np.where(self.offset > 0, self.offset, 1.0)
+        # log1p keeps the relative accuracy of a tiny excess over a positive offset.
+        return np.where(self.offset > 0, np.log(base) + np.log1p(np.exp(terms).sum(axis=1) / base), logsumexp_rows(terms))
+
+    def log_pull(self, t: Array) -> Array:
+        return np.asarray(self.log_weight + t - self._log_sum(t)[:, None])
+
+    def hessian_product(self, t: Array, direction: Array) -> Array:
+        pull = np.exp(self.log_pull(t))
+        return np.asarray(pull * (direction - (self.count * pull * direction).sum(axis=1)[:, None]))
+
+    def majorizer(self, t: Array) -> Majorizer:
+        return Majorizer(log_nonnegative(self.offset), self.log_weight, np.ones(self.offset.size), exact=True)
+
+    def merge(self, merged: npt.NDArray[np.bool_]) -> LogSumRows:
+        sizes = np.where(merged, 1, np.diag(self.count) + 1).astype(np.int64)
+        column = np.where(merged, np.log(np.diag(self.count) + 1), 0.0)
+        return replace(self, count=other_classes(sizes), log_weight=self.log_weight + column[None, :])
+
+
+@dataclass(frozen=True)
+class MultinomialRows(RowLoss):
+    """value_g = log_factor + E log( a + sum_j n_j exp(t_j) ) with k i.i.d. negatives, exactly (`expectation`).
+
+    `log_factor` is log q; for alpha > 0 the value is written log(alpha) + E log(Y / a), which is exact when the risk is tiny.
+    """
+
+    count: Array
+    anchor_weight: Array
+    counts: Multinomial
+    log_alpha: float  # log of the constant in the loss, -inf when there is none
+    log_factor: float  # log q
+    is_linear: bool = False
+
+    def value(self, t: Array) -> Array:
+        found = expect(self.counts, t)
+        if found.log_over_a is not None:
+            return self.log_alpha + found.log_over_a
+        return np.asarray(found.log_mean + self.counts.mass() * self.log_factor)
+
+    def log_pull(self, t: Array) -> Array:
+        return np.asarray(log_nonnegative(expect(self.counts, t).weight) + t)
+
+    def hessian_product(self, t: Array, direction: Array) -> Array:
+        pull = np.exp(self.log_pull(t))
+        return np.asarray(pull * direction - second_moment_product(self.counts, t, direction))
+
+    def majorizer(self, t: Array) -> Majorizer:
+        found = expect(self.counts, t)
+        return Majorizer(log_nonnegative(found.offset), log_nonnegative(found.weight), self.counts.mass(), exact=False)
