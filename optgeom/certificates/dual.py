@@ -1,0 +1,109 @@
+r"""Dual bound and dual residual of the class-mean program at a feasible matrix, from the gradient alone.
+
+With G' the gradient (half the derivative in A_ij = A_ji), nu_i = sum_j G'_ij A_ij and Z = G' - Diag nu, convexity gives for every B in
+the elliptope F(B) >= F(A) + <Z, B>, hence
+
+    F* >= F(A) - C max(0, -lambda_min(Z)),                                    because tr B = C, and
+    F* >= F(A) - max(0, -lambda_min(D Z D)) sum_i (-nu_i),   d_i = 1/sqrt(-nu_i),      because B_ii = 1.
+
+The second is the better one when classes are rare. The dual residual compares G' entry by entry with the positive semidefinite part
+of D Z D scaled back: the figure that still means something when the objective is flat. Everything is computed relative to the largest
+entry of G', in logarithms, so that a temperature at which G' underflows changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from optgeom._numerics import EPS, Array, psd_part
+from optgeom.programs import group_matrix
+from optgeom.programs.class_mean import ClassMeanProgram
+
+# The eigenvalue solver errs by a few units of rounding of the largest eigenvalue; the bounds pay for it.
+EIGENVALUE_ROUNDING = 4 * EPS
+
+
+@dataclass(frozen=True)
+class DualCheck:
+    """Duality gap and dual residual.
+
+    Attributes
+    ----------
+    gap : float
+        F(A) - lower bound, >= 0; inf when no bound exists.
+    backward_error : float
+        Largest relative change of a gradient entry that makes the dual exactly feasible (an upper bound of it, at most a few times
+        too large, when it is far below every tolerance); inf if some nu_i >= 0.
+    rank : int
+        Eigenvalues of the scaled dual above 1e-7 of its largest, multiplicities counted.
+    """
+
+    gap: float
+    backward_error: float
+    rank: int
+
+
+def check(program: ClassMeanProgram, cosines: Array, risk: float, enough: float = 1e-10) -> DualCheck:
+    """Evaluate the dual at a feasible group-form matrix.
+
+    `enough` is the backward error at which a cheap upper bound replaces the exact figure, which needs eigenvectors.
+    """
+    sizes, pairs = program.sizes, program.rows.count > 0
+    log_gradient = program.log_gradient(cosines)
+    top = float(np.max(log_gradient, where=pairs, initial=-np.inf))
+    if not np.isfinite(top):
+        return DualCheck(np.inf, np.inf, 0)
+    gradient = np.where(pairs, np.exp(log_gradient - top), 0.0)
+    nu = (program.rows.count * gradient * cosines).sum(axis=1)
+    unit = float(np.exp(top))
+
+    if np.any(nu >= 0):
+        return DualCheck(_uniform_gap(program, gradient, nu) * unit, np.inf, 0)
+    scale = 1.0 / np.sqrt(-nu)
+    scaled = gradient * scale[:, None] * scale[None, :]
+    shift, lowest, eigenvalues, rest = _shift_and_spectrum(scaled, np.ones_like(nu), sizes)
+    gap = shift * float(np.sum(-nu * sizes)) * unit
+    if gap > 1e-12 * (1 + abs(risk)):  # otherwise the other bound could only improve on rounding
+        gap = min(gap, _uniform_gap(program, gradient, nu) * unit)
+    threshold = 1e-7 * max(float(eigenvalues[-1]), float(rest.max()))
+    rank = int(np.sum(eigenvalues > threshold) + np.sum((sizes - 1) * (rest > threshold)))
+
+    backward = _residual_bound(scaled, -min(lowest, 0.0), pairs, sizes)
+    if backward > enough:
+        backward = _residual(scaled, rest, pairs, sizes)
+    return DualCheck(gap, backward, rank)
+
+
+def _uniform_gap(program: ClassMeanProgram, gradient: Array, nu: Array) -> float:
+    return program.num_classes * _shift_and_spectrum(gradient, -nu, program.sizes)[0]
+
+
+def _shift_and_spectrum(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[float, float, Array, Array]:
+    """Shift that certainly makes the matrix positive semidefinite, its lowest eigenvalue, and its eigenvalues in both parts."""
+    eigenvalues = scipy.linalg.eigvalsh(group_matrix.symmetric_block(between, diagonal, sizes))
+    rest = group_matrix.complement(between, diagonal, sizes)
+    lowest = min(float(eigenvalues[0]), float(rest.min()))
+    rounding = EIGENVALUE_ROUNDING * max(abs(float(eigenvalues[-1])), abs(float(eigenvalues[0])))
+    return max(0.0, rounding - lowest), lowest, eigenvalues, rest
+
+
+def _residual_bound(scaled: Array, negative: float, pairs: Array, sizes: group_matrix.Sizes) -> float:
+    """Upper bound of the dual residual from the size of the negative part alone: none of its entries exceeds its norm."""
+    m = sizes.astype(np.float64)
+    per_pair = 1.0 / np.sqrt(m[:, None] * m[None, :])
+    per_pair[np.diag_indices_from(per_pair)] = 2.0 / m
+    relative = negative * per_pair / np.where(scaled > 0, scaled, 1.0)
+    return float(np.max(relative, where=pairs, initial=0.0))
+
+
+def _residual(scaled: Array, rest: Array, pairs: Array, sizes: group_matrix.Sizes) -> float:
+    """max over pairs of |G' - N| / G', N the positive semidefinite part; |N_ij| / sqrt(N_ii N_jj) where G' is 0."""
+    part, _ = psd_part(group_matrix.symmetric_block(scaled, np.ones(sizes.size), sizes))
+    between, diagonal = group_matrix.from_blocks(part, np.maximum(rest, 0.0), sizes)
+    root = np.sqrt(np.maximum(diagonal, np.finfo(np.float64).tiny))
+    free = np.abs(between) / (root[:, None] * root[None, :])
+    forced = np.abs(scaled - between) / np.where(scaled > 0, scaled, 1.0)
+    return float(np.max(np.where(scaled > 0, forced, free), where=pairs, initial=0.0))

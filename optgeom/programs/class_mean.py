@@ -1,0 +1,114 @@
+r"""The class-mean Gram program: class proportions x loss x sampling law.
+
+    minimise  F(A) = sum_i lam_i E[ psi( (A_ij - 1)/tau, ... ) ]     over  A positive semidefinite, diag A = 1.
+
+Classes of equal probability have equal cosines with every other class (arXiv 2605.11291, theorem 3), so A is kept in group form: a
+(G, G) matrix `cosines` with the cosine between one class of group g and another class of group h; the diagonal is the cosine within
+the group, and 1 where the group holds a single class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom._numerics import Array, log_nonnegative
+from optgeom.classes import ClassDistribution, ClassGroups
+from optgeom.losses.base import Loss
+from optgeom.losses.rows import RowLoss
+from optgeom.programs import group_matrix
+
+
+@dataclass(frozen=True)
+class ClassMeanProgram:
+    """A class-mean program on groups.
+
+    Attributes
+    ----------
+    groups : ClassGroups
+        Groups of interchangeable classes; `groups.index` maps each class to its group.
+    rows : RowLoss
+        The loss bound to these groups.
+    temperature : float
+    strictly_convex : bool
+        Whether F is strictly convex in every cosine on which it depends.
+    coincident : (G,) bool
+        Groups whose classes are known to coincide (singletons of a full batch).
+    """
+
+    groups: ClassGroups
+    rows: RowLoss
+    temperature: float
+    strictly_convex: bool
+    coincident: npt.NDArray[np.bool_]
+
+    @classmethod
+    def build(cls, classes: ClassDistribution, loss: Loss, grouped: bool = True) -> ClassMeanProgram:
+        """Bind a loss to class proportions; `grouped=False` keeps every class apart, as an explicit negative law needs."""
+        groups = classes.groups
+        if not (grouped and loss.respects_groups):
+            groups = _apart(classes, loss.coincident(groups)[groups.index])
+        return cls(groups, loss.rows(groups), loss.temperature, loss.strictly_convex, loss.coincident(groups))
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        return self.groups.sizes
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.groups.sizes.sum())
+
+    def exponents(self, cosines: Array) -> Array:
+        """t = (A - 1)/tau."""
+        return np.asarray((cosines - 1.0) / self.temperature)
+
+    def risk(self, cosines: Array) -> float:
+        """F at a group-form Gram matrix."""
+        value = self.rows.value(self.exponents(cosines))
+        weight = self.sizes * self.rows.anchor_weight
+        return float(np.sum(np.where(weight > 0, weight * value, 0.0)))
+
+    def log_gradient(self, cosines: Array) -> Array:
+        """(G, G) log of G'_ij = (lam_i pull_ij + lam_j pull_ji) / (2 tau): half the derivative in A_ij = A_ji, for one pair of classes.
+
+        -inf where a pair exerts no force, or where no pair exists (a group of one class, diagonal).
+        """
+        log_pull = self.rows.log_pull(self.exponents(cosines)) + log_nonnegative(self.rows.anchor_weight)[:, None]
+        log_pull = np.where(self.rows.count > 0, log_pull, -np.inf)
+        return np.asarray(np.logaddexp(log_pull, log_pull.T) - np.log(2 * self.temperature))
+
+    def gradient_derivative(self, cosines: Array, direction: Array) -> Array:
+        """(G, G) derivative of G' along a symmetric direction of the cosines, for one pair of classes."""
+        moved = self.rows.hessian_product(self.exponents(cosines), direction / self.temperature)
+        half = np.where(self.rows.count > 0, moved * self.rows.anchor_weight[:, None], 0.0)
+        return np.asarray((half + half.T) / (2 * self.temperature))
+
+    def pair_counts(self) -> Array:
+        """(G, G) number of ordered pairs of different classes between two groups: m_g m_h, and m_g (m_g - 1) on the diagonal."""
+        return np.asarray(self.sizes[:, None] * self.rows.count)
+
+    def merged(self) -> ClassMeanProgram:
+        """The program in which every coincident group is one pseudo-class; solvers see this one, certificates the original."""
+        if not self.coincident.any():
+            return self
+        groups = replace(self.groups, sizes=np.where(self.coincident, 1, self.sizes))
+        nothing = np.zeros_like(self.coincident)
+        return replace(self, groups=groups, rows=self.rows.merge(self.coincident), coincident=nothing)
+
+
+def _apart(classes: ClassDistribution, merged: npt.NDArray[np.bool_]) -> ClassGroups:
+    """One group per class in class order, except that the marked classes share one group (they coincide at the optimum)."""
+    first = np.flatnonzero(~merged | (np.cumsum(merged) == 1) & merged)
+    index = np.empty(classes.num_classes, dtype=np.intp)
+    index[first] = np.arange(first.size)
+    if merged.any():
+        index[merged] = index[np.flatnonzero(merged)[0]]
+    counts = None if classes.counts is None else classes.counts[first]
+    return ClassGroups(index, np.bincount(index).astype(np.int64), classes.proportions[first], counts)
+
+
+def lift(program: ClassMeanProgram, cosines: Array) -> Array:
+    """(C, C) Gram matrix in class order, with unit diagonal, from group form."""
+    return group_matrix.expand(cosines, np.ones(program.sizes.size), program.groups.index)

@@ -1,0 +1,48 @@
+r"""Symmetric matrices that do not change when equal classes are exchanged, without ever writing down all C x C entries.
+
+Such a matrix B is given by sizes m_g, its entries b_gh between two different classes of groups g and h, and its diagonal d_g. On the
+span of the normalised group indicators it acts as the G x G matrix
+
+    S_gh = sqrt(m_g m_h) b_gh,      S_gg = d_g + (m_g - 1) b_gg,
+
+and on the vectors of group g that sum to zero (m_g - 1 dimensions) as the number d_g - b_gg. These are all its eigenvalues.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom._numerics import Array
+
+Sizes = npt.NDArray[np.int64]
+
+
+def symmetric_block(between: Array, diagonal: Array, sizes: Sizes) -> Array:
+    """(G, G) matrix S on the span of the normalised group indicators."""
+    root = np.sqrt(sizes.astype(np.float64))
+    block = between * root[:, None] * root[None, :]
+    block[np.diag_indices_from(block)] = diagonal + (sizes - 1.0) * np.diag(between)
+    return block
+
+
+def complement(between: Array, diagonal: Array, sizes: Sizes) -> Array:
+    """(G,) eigenvalue d_g - b_gg on the within-group complement; 0 where the group has one class and no complement."""
+    return np.asarray(np.where(sizes > 1, diagonal - np.diag(between), 0.0))
+
+
+def from_blocks(block: Array, rest: Array, sizes: Sizes) -> tuple[Array, Array]:
+    """Inverse of `symmetric_block` and `complement`: entries between classes, and the diagonal."""
+    m = sizes.astype(np.float64)
+    root = np.sqrt(m)
+    between = block / (root[:, None] * root[None, :])
+    diagonal = (np.diag(block) + (m - 1) * rest) / m
+    between[np.diag_indices_from(between)] = np.where(sizes > 1, (np.diag(block) - rest) / m, diagonal)
+    return between, diagonal
+
+
+def expand(between: Array, diagonal: Array, index: npt.NDArray[np.intp]) -> Array:
+    """(C, C) matrix in class order from its group form; `index` gives the group of each class."""
+    full = between[np.ix_(index, index)]
+    np.fill_diagonal(full, diagonal[index])
+    return full
