@@ -22,13 +22,13 @@ def is_unique(program: ClassMeanProgram, cosines: Array, dual_rank: int, rank: i
     """False also where uniqueness cannot be decided."""
     merged = program.merged()
     forces = np.isfinite(merged.log_gradient(cosines)) | (merged.rows.count == 0)
-    if program.strictly_convex and bool(forces.all()):
+    if program.loss.strictly_convex and bool(forces.all()):
         return True
     if rank + dual_rank != program.num_classes:
         return False
     unknowns = rank * (rank + 1) // 2
     classes = program.num_classes
-    if unknowns > classes and not program.strictly_convex:
+    if unknowns > classes and not program.loss.strictly_convex:
         return False
     if unknowns > LARGEST_MAP:
         return False
@@ -36,7 +36,7 @@ def is_unique(program: ClassMeanProgram, cosines: Array, dual_rank: int, rank: i
     eigenvalues, vectors = scipy.linalg.eigh(gram)
     factor = vectors[:, -rank:]
     fixed = np.eye(classes, dtype=bool)
-    if program.strictly_convex:
+    if program.loss.strictly_convex:
         index = program.groups.index
         fixed |= forces[np.ix_(index, index)]
     left, right = np.nonzero(np.triu(fixed))

@@ -143,7 +143,7 @@ class SupConFullBatch(Loss):
         rows = self._row_counts(groups)
         if np.all(rows == 1):
             raise InvalidInputError("`counts` must hold a class with two rows or more; got only singletons (no anchor has a positive: SupCon is undefined)")
-        with_positive = rows >= 2
+        with_positive = rows > 1  # not >= 2: the homotopy of the solver passes through counts that are not whole
         total = np.sum(groups.sizes * rows * (with_positive if self.singletons == "skip" else 1.0))
         count = law.other_classes(groups.sizes)
         log_weight = np.where(count > 0, np.log(rows)[None, :], -np.inf)

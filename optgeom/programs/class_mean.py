@@ -29,19 +29,16 @@ class ClassMeanProgram:
     ----------
     groups : ClassGroups
         Groups of interchangeable classes; `groups.index` maps each class to its group.
+    loss : Loss
     rows : RowLoss
         The loss bound to these groups.
-    temperature : float
-    strictly_convex : bool
-        Whether F is strictly convex in every cosine on which it depends.
     coincident : (G,) bool
         Groups whose classes are known to coincide (singletons of a full batch).
     """
 
     groups: ClassGroups
+    loss: Loss
     rows: RowLoss
-    temperature: float
-    strictly_convex: bool
     coincident: npt.NDArray[np.bool_]
 
     @classmethod
@@ -50,7 +47,11 @@ class ClassMeanProgram:
         groups = classes.groups
         if not (grouped and loss.respects_groups):
             groups = _apart(classes, loss.coincident(groups)[groups.index])
-        return cls(groups, loss.rows(groups), loss.temperature, loss.strictly_convex, loss.coincident(groups))
+        return cls(groups, loss, loss.rows(groups), loss.coincident(groups))
+
+    @property
+    def temperature(self) -> float:
+        return self.loss.temperature
 
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
@@ -88,6 +89,17 @@ class ClassMeanProgram:
     def pair_counts(self) -> Array:
         """(G, G) number of ordered pairs of different classes between two groups: m_g m_h, and m_g (m_g - 1) on the diagonal."""
         return np.asarray(self.sizes[:, None] * self.rows.count)
+
+    def resampled(self, power: float) -> ClassMeanProgram:
+        """The program of proportions lam^power (counts bent likewise, the largest kept): the homotopy from balanced to given classes."""
+        groups = self.groups
+        bent = np.exp(power * np.log(groups.proportions / groups.proportions.max()))
+        bent /= np.sum(groups.sizes * bent)
+        counts = groups.counts
+        if counts is not None:
+            counts = counts.max() * np.exp(power * np.log(counts / counts.max()))
+        bent_groups = replace(groups, proportions=bent, counts=counts)
+        return replace(self, groups=bent_groups, rows=self.loss.rows(bent_groups))
 
     def merged(self) -> ClassMeanProgram:
         """The program in which every coincident group is one pseudo-class; solvers see this one, certificates the original."""

@@ -4,9 +4,13 @@ At the generic optimum (rank C - 1) the dual is Z = z z^T with z > 0 and A z = 0
 
     A_ij = 1 + tau log( tau z_i z_j / c_ij ),      c_ij = r_i omega_ij + r_j omega_ji.
 
-Unknowns are u_i (log of the row normaliser, omega_ij = w_ij exp(-u_i)) and y_i = log z_i. A loss whose rows are a fixed log-sum is solved
-by one such Newton run; otherwise its Jensen majorizer is, again and again (majorize-minimize), each run started from the last and
-the sequence accelerated by Anderson mixing. All on groups of equal classes: 2G unknowns.
+Unknowns are u_i (log of the row normaliser, omega_ij = w_ij exp(-u_i)) and y_i = log z_i; the equations are
+
+    r1_i = log( offset_i + sum_j w_ij x_ij ) - u_i = 0,        r2_i = (A z)_i / max z = 0.
+
+A loss whose rows are a fixed log-sum is solved by one such Newton run; otherwise its Jensen majorizer is, again and again
+(majorize-minimize), each run started from the last. All on groups of equal classes: 2G unknowns. The result is the optimum iff it is
+positive semidefinite; that is for the certificate to say.
 """
 
 from __future__ import annotations
@@ -18,80 +22,254 @@ import numpy as np
 from optgeom._numerics import EPS, Array, log_nonnegative
 from optgeom.losses.rows import Majorizer
 from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.solvers.mixing import Anderson
+
+DIRECT_SIZE = 200  # unknowns up to which a dense factorisation beats an iterative solve
+NEWTON_STEPS = 60
+MAJORIZER_STEPS = 80
+SMALLEST_DAMPING = 1e-6
 
 
 @dataclass(frozen=True)
-class NewtonState:
-    """A point of the Newton iteration.
+class NewtonResult:
+    """Where Newton stopped.
 
     Attributes
     ----------
-    log_norm : (G,)
-        u, log of the row normaliser of the majorizer.
+    cosines : (G, G)
+        Group-form matrix, not necessarily positive semidefinite.
     log_dual : (G,)
         y = log z.
-    cosines : (G, G)
-        The group-form matrix that u and y determine.
-    residual : float
-        max of |r1| and |r2|.
+    converged : bool
+        Whether both equations hold to rounding.
     iterations : int
-        Newton steps so far.
+        Newton steps in all.
     """
 
-    log_norm: Array
-    log_dual: Array
     cosines: Array
-    residual: float
+    log_dual: Array
+    converged: bool
     iterations: int
 
 
+@dataclass(frozen=True)
+class _Point:
+    """Unknowns with everything that is computed from them."""
+
+    u: Array
+    y: Array
+    r1: Array
+    r2: Array
+    cosines: Array
+    share: Array  # W_ij = r_i omega_ij / c_ij: the part of the force of a pair that comes from the row anchor
+    pull: Array  # count w x / norm
+
+    @property
+    def residual(self) -> float:
+        return float(max(np.max(np.abs(self.r1)), np.max(np.abs(self.r2))))
+
+
 class _System:
-    """Residuals and Jacobian of the two equations for one majorizer."""
+    """The two equations for one majorizer."""
 
     def __init__(self, program: ClassMeanProgram, majorizer: Majorizer) -> None:
         self.count = program.rows.count
         self.tau = program.temperature
         self.offset = np.exp(majorizer.log_offset)
-        self.log_weight = majorizer.log_weight
-        self.log_anchor = log_nonnegative(program.rows.anchor_weight * majorizer.mass)
         self.pairs = self.count > 0
+        self.log_weight = np.where(self.pairs, majorizer.log_weight, 0.0)
+        self.log_terms = np.where(self.pairs, majorizer.log_weight + log_nonnegative(self.count), -np.inf)
+        self.log_anchor = log_nonnegative(program.rows.anchor_weight * majorizer.mass)
 
-    def cosines(self, u: Array, y: Array) -> tuple[Array, Array]:
-        """Group-form matrix and the share W_ij = r_i omega_ij / c_ij of the row anchor in each pair."""
+    def normaliser(self, cosines: Array) -> Array:
+        """u that satisfies the first equation at given cosines."""
+        return np.asarray(np.log(self.offset + np.exp(self.log_terms + (cosines - 1.0) / self.tau).sum(axis=1)))
+
+    def start_dual(self, u: Array, cosines: Array, sizes: Array) -> Array:
+        """y from the row sums of the force at given cosines: exact for the simplex of balanced classes."""
+        log_omega = self.log_weight + (self.log_anchor - u)[:, None]
+        force = np.exp(np.logaddexp(log_omega, log_omega.T) + (cosines - 1.0) / self.tau - np.log(self.tau))
+        row = (self.count * force).sum(axis=1)
+        return np.asarray(log_nonnegative(row) - 0.5 * log_nonnegative(np.sum(sizes * row)))
+
+    def at(self, u: Array, y: Array) -> _Point:
         log_omega = self.log_weight + (self.log_anchor - u)[:, None]
         log_c = np.logaddexp(log_omega, log_omega.T)
-        share = np.where(self.pairs, np.exp(log_omega - np.where(self.pairs, log_c, 0.0)), 0.0)
-        log_ratio = np.log(self.tau) + y[:, None] + y[None, :] - log_c
-        return np.where(self.pairs, 1.0 + self.tau * np.where(self.pairs, log_ratio, 0.0), 1.0), share
-
-    def row_sums(self, cosines: Array) -> tuple[Array, Array]:
-        """Normaliser offset + sum_h count w x, and its terms."""
-        terms = self.count * np.exp(np.where(self.pairs, self.log_weight, -np.inf) + (cosines - 1.0) / self.tau)
-        return self.offset + terms.sum(axis=1), terms
-
-    def residuals(self, u: Array, y: Array) -> tuple[Array, Array, Array, Array, Array]:
-        cosines, share = self.cosines(u, y)
-        norm, terms = self.row_sums(cosines)
-        z = np.exp(y)
-        r1 = np.log(norm) - u
-        r2 = (z + (self.count * cosines) @ z) / z.max()
-        return r1, r2, cosines, share, terms / norm[:, None]
-
-    def step(self, u: Array, y: Array, parts: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array]:
-        """Newton direction from the 2G x 2G system."""
-        r1, r2, cosines, share, pull = parts
+        share = np.exp(log_omega - log_c)
+        cosines = 1.0 + self.tau * (np.log(self.tau) + y[:, None] + y[None, :] - log_c)
+        single = ~self.pairs
+        share[single] = 0.0
+        cosines[single] = 1.0
+        terms = np.exp(self.log_terms + (cosines - 1.0) / self.tau)
+        norm = self.offset + terms.sum(axis=1)
         z = np.exp(y - y.max())
+        r2 = z + (self.count * cosines) @ z
+        return _Point(u, y, np.log(norm) - u, r2, cosines, share, terms / norm[:, None])
+
+    def direction(self, point: _Point) -> tuple[Array, Array]:
+        """Newton direction of the 2G x 2G system
+
+            r1:  sum_h pull_gh (dy_g + dy_h + W_gh du_g + W_hg du_h) - du_g
+            r2:  z_g dy_g + sum_h count_gh z_h ( A_gh dy_h + tau (dy_g + dy_h + W_gh du_g + W_hg du_h) ).
+        """
+        tau, pull, share = self.tau, point.pull, point.share
+        z = np.exp(point.y - point.y.max())
         mass = self.count * z[None, :]
-        g = u.size
-        diagonal = np.arange(g)
-        jacobian = np.empty((2 * g, 2 * g))
-        jacobian[:g, :g] = pull * share.T
-        jacobian[diagonal, diagonal] += (pull * share).sum(axis=1) - 1.0
-        jacobian[:g, g:] = pull
-        jacobian[diagonal, g + diagonal] += pull.sum(axis=1)
-        jacobian[g:, :g] = self.tau * mass * share.T
-        jacobian[g + diagonal, diagonal] += self.tau * (mass * share).sum(axis=1)
-        jacobian[g:, g:] = mass * (cosines + self.tau)
-        jacobian[g + diagonal, g + diagonal] += z + self.tau * mass.sum(axis=1)
-        direction = np.linalg.solve(jacobian, np.concatenate([-r1, -r2]))
-        return direction[:g], direction[g:]
+        crossed = share.T
+        blocks = (pull * crossed, pull, tau * (mass * crossed), mass * (point.cosines + tau))
+        diagonals = (
+            (pull * share).sum(axis=1) - 1.0,
+            pull.sum(axis=1),
+            tau * (mass * share).sum(axis=1),
+            z + tau * mass.sum(axis=1),
+        )
+        right = -np.concatenate([point.r1, point.r2])
+        g = z.size
+        found = None
+        if 2 * g > DIRECT_SIZE:
+            found = _solve_iteratively(blocks, diagonals, right, rtol=min(1e-2, 0.1 * point.residual))
+        if found is None:
+            jacobian = np.block([[blocks[0], blocks[1]], [blocks[2], blocks[3]]])
+            which = np.arange(g)
+            for block, diagonal in enumerate(diagonals):
+                jacobian[which + g * (block // 2), which + g * (block % 2)] += diagonal
+            found = np.linalg.solve(jacobian, right)
+        return found[:g], found[g:]
+
+
+def _solve_iteratively(blocks: tuple[Array, ...], diagonals: tuple[Array, ...], right: Array, rtol: float) -> Array | None:
+    """GMRES with the 2 x 2 diagonal blocks as preconditioner; None when it does not converge quickly.
+
+    The preconditioned matrix is the identity plus two or three outlying directions (negatives of a row pull nearly alike), so 3 to 8
+    products do; a factorisation of the 2G x 2G matrix costs as much as several eigendecompositions.
+    """
+    from scipy.sparse.linalg import LinearOperator, gmres
+
+    g = right.size // 2
+    b11, b12, b21, b22 = blocks
+    d11, d12, d21, d22 = diagonals
+    p11, p12, p21, p22 = (np.diag(block) + diagonal for block, diagonal in zip(blocks, diagonals, strict=True))
+    determinant = p11 * p22 - p12 * p21
+    if not np.all(np.abs(determinant) > 1e-12 * (np.abs(p11 * p22) + np.abs(p12 * p21))):
+        return None
+
+    def product(vector: Array) -> Array:
+        du, dy = vector[:g], vector[g:]
+        return np.concatenate([b11 @ du + b12 @ dy + d11 * du + d12 * dy, b21 @ du + b22 @ dy + d21 * du + d22 * dy])
+
+    def precondition(vector: Array) -> Array:
+        r1, r2 = vector[:g], vector[g:]
+        return np.concatenate([(p22 * r1 - p12 * r2) / determinant, (p11 * r2 - p21 * r1) / determinant])
+
+    shape = (2 * g, 2 * g)
+    operator = LinearOperator(shape, matvec=product, dtype=np.float64)
+    preconditioner = LinearOperator(shape, matvec=precondition, dtype=np.float64)
+    found, failed = gmres(operator, right, M=preconditioner, rtol=max(rtol, 1e-10), atol=0.0, restart=40, maxiter=1)
+    return None if failed else np.asarray(found)
+
+
+def _newton(system: _System, u: Array, y: Array, tolerance: float) -> tuple[_Point, int, bool]:
+    """Damped Newton from (u, y): halve the step until the residual falls by the factor 1 - t/10."""
+    with np.errstate(all="ignore"):  # a trial point may overflow; it is then refused
+        point = system.at(u, y)
+        residual = point.residual
+        if not np.isfinite(residual):
+            return point, 0, False
+        for iteration in range(NEWTON_STEPS):
+            if residual <= tolerance:
+                return point, iteration, True
+            try:
+                du, dy = system.direction(point)
+            except np.linalg.LinAlgError:
+                return point, iteration, False
+            damping = 1.0
+            while True:
+                trial = system.at(point.u + damping * du, point.y + damping * dy)
+                if trial.residual <= (1 - damping / 10) * residual:
+                    break
+                damping /= 2
+                if damping < SMALLEST_DAMPING:
+                    # Rounding keeps the residual from falling further: fine when it is small already.
+                    return point, iteration, residual <= 1e3 * tolerance
+            point, residual = trial, trial.residual
+    return point, NEWTON_STEPS, False
+
+
+def simplex(program: ClassMeanProgram) -> Array:
+    """Group-form regular simplex."""
+    return np.where(program.rows.count > 0, -1.0 / (program.num_classes - 1), 1.0)
+
+
+def solve_newton(program: ClassMeanProgram, cosines: Array | None = None, log_dual: Array | None = None) -> NewtonResult:
+    """Solve the rank-one dual from the simplex, or from a given point.
+
+    Parameters
+    ----------
+    program : ClassMeanProgram
+        Its rows must have a majorizer (log-sum losses), and no coincident groups (`program.merged()`).
+    cosines, log_dual : (G, G) and (G,), optional
+        A starting point, e.g. the solution of a nearby program.
+    """
+    start = simplex(program) if cosines is None else cosines
+    tolerance = 8 * EPS * float(program.sizes.max())
+    mixing = Anderson()
+    current, y, total, last_change = start, log_dual, 0, np.inf
+    best = NewtonResult(start, np.zeros(program.sizes.size), False, 0)
+    for _ in range(MAJORIZER_STEPS):
+        majorizer = program.rows.majorizer(program.exponents(current))
+        if majorizer is None:
+            raise TypeError("`program.rows` has no majorizer")
+        system = _System(program, majorizer)
+        u = system.normaliser(current)
+        if y is None:
+            y = system.start_dual(u, current, program.sizes.astype(np.float64))
+        # A majorizer that will be replaced need not be solved much further than it is wrong.
+        loose = tolerance if majorizer.exact else max(tolerance, min(1e-3, 1e-3 * last_change))
+        point, steps, converged = _newton(system, u, y, loose)
+        total += steps
+        change = float(np.max(np.abs(point.cosines - current))) / program.temperature
+        best = NewtonResult(point.cosines, point.y, converged, total)
+        if majorizer.exact or not converged:
+            break
+        if change <= 2e-13 or (change <= 1e-10 and change > 0.5 * last_change):
+            break
+        current, y, last_change = mixing.next(current, point.cosines), point.y, change
+    else:
+        best = NewtonResult(best.cosines, best.log_dual, False, total)
+    return NewtonResult(_restore_within(program, best), best.log_dual, best.converged, best.iterations)
+
+
+def _restore_within(program: ClassMeanProgram, found: NewtonResult) -> Array:
+    """Within-group cosines from A z = 0 where a group is so large that rounding of its cosine, times its size, would spoil it."""
+    m = program.sizes.astype(np.float64)
+    z = np.exp(found.log_dual - found.log_dual.max())
+    cosines = found.cosines.copy()
+    others = cosines @ (m * z) - np.diag(cosines) * m * z
+    large = (program.sizes > 1) & (m * z > 1e-2 * np.sum(m * z))
+    which = np.flatnonzero(large)
+    cosines[which, which] = -(z + others)[which] / ((m - 1) * z)[which]
+    return cosines
+
+
+def solve_by_homotopy(program: ClassMeanProgram) -> NewtonResult:
+    """Follow proportions lam^q from the balanced simplex (q = 0) to the given classes (q = 1), with a secant predictor."""
+    power, step, total = 0.0, 0.25, 0
+    previous: tuple[float, NewtonResult] | None = None
+    here = solve_newton(program.resampled(0.0))
+    while power < 1.0 and here.converged:
+        target = min(1.0, power + step)
+        cosines, log_dual = here.cosines, here.log_dual
+        if previous is not None:
+            ratio = (target - power) / (power - previous[0])
+            cosines = cosines + ratio * (cosines - previous[1].cosines)
+            log_dual = log_dual + ratio * (log_dual - previous[1].log_dual)
+        there = solve_newton(program.resampled(target) if target < 1.0 else program, cosines, log_dual)
+        total += there.iterations
+        if there.converged:
+            previous, here, power = (power, here), there, target
+            step *= 1.5
+        else:
+            step /= 2
+            if step < 1e-3:
+                return NewtonResult(here.cosines, here.log_dual, False, total)
+    return NewtonResult(here.cosines, here.log_dual, here.converged, total)
