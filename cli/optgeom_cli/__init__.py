@@ -1,0 +1,1 @@
+"""The `optgeom` command. Nothing imports it."""

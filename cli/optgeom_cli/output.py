@@ -1,0 +1,94 @@
+"""What every command prints, and how it ends: one JSON object or a table on stdout, one line on stderr, an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class ExitCode(enum.IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    USAGE = 2
+    INVALID_DATA = 3
+    NOT_CERTIFIED = 4
+    SOLVER_FAILURE = 5
+    MISSING_EXTRA = 6
+
+
+class UsageError(Exception):
+    """Options that do not make a command: exit code 2."""
+
+
+def emit_json(content: Mapping[str, Any]) -> None:
+    """Print exactly one JSON object on stdout: floats to full precision, inf and NaN as null."""
+    typer.echo(json.dumps(plain(content), allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """`value` in the types of JSON: arrays and tuples as lists, numpy numbers as Python's, paths as text, inf and NaN as None."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):  # numpy arrays and numbers, without importing numpy here
+        return plain(value.tolist())
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def console() -> Console:
+    """A rich console on stdout, made now: rich is slow to import, and tests replace stdout."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def notice(message: str) -> None:
+    """One line for the user on stderr, so that stdout stays clean for data."""
+    typer.echo(" ".join(message.split()), err=True)
+
+
+@contextlib.contextmanager
+def exit_on_error() -> Iterator[None]:
+    """Turn an error that optgeom raises on purpose into one line on stderr and the right exit code. Also usable as a decorator."""
+    try:
+        yield
+    except UsageError as error:
+        notice(str(error))
+        raise typer.Exit(ExitCode.USAGE) from error
+    except Exception as error:
+        # Imported only now: `optgeom --help` must not wait for numpy and scipy.
+        from optgeom import errors
+
+        for kind, code in (
+            (errors.InvalidInputError, ExitCode.INVALID_DATA),
+            (errors.IncompatibleError, ExitCode.USAGE),
+            (errors.MissingDependencyError, ExitCode.MISSING_EXTRA),
+            (errors.NotCertifiedError, ExitCode.NOT_CERTIFIED),  # before its base, SolverError
+            (errors.SolverError, ExitCode.SOLVER_FAILURE),
+        ):
+            if isinstance(error, kind):
+                sys.stdout.flush()
+                notice(str(error))
+                raise typer.Exit(code) from error
+        raise

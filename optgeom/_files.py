@@ -1,0 +1,61 @@
+"""Writing files so that a reader never meets half a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from optgeom.errors import InvalidInputError
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary path next to `path`; when the block ends well, it takes the place of `path` in one step.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Where the finished file goes. Its folder must exist. A link is followed, so that it stays a link.
+
+    Yields
+    ------
+    Path
+        A path in the same folder (a rename across file systems is a copy, hence not atomic) with the same suffix (writers such as
+        `numpy.save` and matplotlib choose by suffix). Pipes and devices cannot be renamed over: for them `path` itself.
+
+    Raises
+    ------
+    InvalidInputError
+        The folder is missing, `path` is a folder, or the system refuses to write (message says why). `path` is then as it was before.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InvalidInputError(f"cannot write {path}: it is a folder (give a file name)")
+    if not target.parent.is_dir():
+        raise InvalidInputError(f"cannot write {path}: the folder {target.parent} does not exist (make it first)")
+    if target.exists() and not target.is_file():
+        yield target
+        return
+    # Not made by `tempfile`: its files are readable by their owner only, and the finished file should have the usual permissions.
+    temporary = target.with_name(f".{target.stem}.{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` to `path` in one step; see `atomic_path`."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: str | os.PathLike[str], content: str) -> None:
+    """Write `content` to `path` as UTF-8 with `\\n` line ends, in one step; see `atomic_path`."""
+    write_bytes(path, content.encode("utf-8"))

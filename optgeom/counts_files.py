@@ -1,0 +1,236 @@
+"""Files of class counts, of every kind that people keep them in."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optgeom import _labels
+from optgeom.errors import InvalidInputError
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
+_WHOLE = re.compile(r"[+-]?\d{1,300}", re.ASCII)
+_FILE_NAME = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}$")
+_COUNT_WORDS = frozenset({"count", "counts", "n", "num", "number", "frequency", "freq", "images", "samples", "instances", "weight", "size"})
+_CLASS_WORDS = frozenset({"class", "classes", "name", "names", "class_name", "label", "category", "id", "class_id"})
+_LABEL_WORDS = frozenset({"label", "labels", "target", "targets", "y"})
+_KINDS = "a JSON list or object, `class,count` lines, one number a line, or `path label` lines"
+
+
+@dataclass(frozen=True)
+class CountsTable:
+    """What a counts file holds; `counts` are unchecked, in file order, with names where the file has them."""
+
+    counts: list[Any]
+    names: tuple[str, ...] | None = None
+
+
+def read_counts(path: str | os.PathLike[str]) -> CountsTable:
+    """Read class counts, finding out the kind of the file from its content.
+
+    Parameters
+    ----------
+    path : str or path-like
+        UTF-8 text of one of these kinds:
+
+        * JSON list ``[5000, 50]``; JSON object name -> count; JSON object with a list ``counts`` and, if you like, ``names``;
+        * ``class,count`` lines, with a comma or a tab, with or without a header line;
+        * one number a line;
+        * ``path label`` lines, one a sample, as in ``Places_LT_train.txt``: the lines of each label are counted, and the classes are in
+          the order of `ClassDistribution.from_labels`.
+
+        Empty lines and lines that begin with ``#`` are passed over, except in JSON.
+
+    Returns
+    -------
+    CountsTable
+        Counts may still be zero, negative or NaN: `ClassDistribution.from_counts` judges them.
+
+    Raises
+    ------
+    InvalidInputError
+        The file cannot be read, is of no such kind, or a line is wrong (the message has its number, from 1).
+    """
+    text = read_text(path, "counts file")
+    if text.lstrip()[:1] in ("[", "{"):
+        return _from_json(path, text)
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
+    lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    if not lines:
+        raise InvalidInputError(f"{path}: a counts file must not be empty (it holds {_KINDS})")
+    # The kind is what most lines look like, so that a single bad line is named instead of changing the kind.
+    if 2 * sum(is_number(line) for _, line in lines) > len(lines):
+        return _from_numbers(path, lines)
+    if 2 * sum("," in line or "\t" in line for _, line in lines) > len(lines):
+        return _from_csv(path, text)
+    if 2 * sum(_path_and_label(line) is not None for _, line in lines) > len(lines):
+        return _from_label_list(path, lines)
+    number, line = lines[0]
+    raise InvalidInputError(
+        f"{path}: a counts file must hold {_KINDS}; got {_short(line)} in line {number} (put a comma or a tab between class and count)"
+    )
+
+
+def read_text(path: str | os.PathLike[str], what: str) -> str:
+    """The UTF-8 text of a file, or `InvalidInputError` with the reason; `what` says what the file was to be."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise InvalidInputError(f"cannot read the {what} {path}: {error.strerror or error}") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"cannot read the {what} {path}: it is not UTF-8 text (byte {error.start}; save it as text)") from error
+    if "\0" in text:
+        raise InvalidInputError(f"cannot read the {what} {path}: it is a binary file (save it as text)")
+    return text
+
+
+def is_number(text: str) -> bool:
+    """Whether `text` is a decimal number, NaN or infinity. Narrower than `float`, which also takes 1_000."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+def number_of(text: str) -> int | float:
+    """The number in `text`, exact where it is whole."""
+    return int(text) if _WHOLE.fullmatch(text) else float(text)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _wrong(path: object, number: int, need: str, got: str, remedy: str) -> InvalidInputError:
+    return InvalidInputError(f"{path}: line {number} must be {need}; got {_short(got)} ({remedy})")
+
+
+def load_json(path: object, text: str) -> Any:
+    """Parse JSON; a name given twice in an object is an error instead of the last one winning."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+            raise InvalidInputError(f"{path}: names must be all different; got {twice!r} twice (remove or rename one)")
+        return result
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise InvalidInputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg} (column {error.colno})") from error
+    except RecursionError as error:
+        raise InvalidInputError(f"{path}: the JSON is nested too deeply (give a flat list of numbers)") from error
+
+
+def _from_json(path: object, text: str) -> CountsTable:
+    content = load_json(path, text)
+    names: Any = None
+    if isinstance(content, dict) and isinstance(content.get("counts"), (list, dict)):
+        names = content.get("names")
+        content = content["counts"]
+    if isinstance(content, dict):
+        names, content = list(content), list(content.values())
+    for index, value in enumerate(content):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            held = json.dumps(value)
+            where = f"entry {index}" if names is None or index >= len(names) else f"class {names[index]!r}"
+            raise InvalidInputError(f"{path}: counts must be numbers; got {_short(held)} for {where} (one number a class)")
+    if names is not None and (not isinstance(names, list) or len(names) != len(content)):
+        held = f"{len(names)} of them" if isinstance(names, list) else type(names).__name__
+        raise InvalidInputError(f"{path}: `names` must be a list with one name for each of the {len(content)} counts; got {held}")
+    return CountsTable(content, None if names is None else tuple(map(str, names)))
+
+
+def _from_numbers(path: object, lines: list[tuple[int, str]]) -> CountsTable:
+    if lines[0][1].lower() in _COUNT_WORDS:
+        lines = lines[1:]
+    counts: list[int | float] = []
+    for number, line in lines:
+        if not is_number(line):
+            raise _wrong(path, number, "one number", line, "the other lines hold one number each")
+        counts.append(number_of(line))
+    return CountsTable(counts)
+
+
+def csv_rows(path: object, text: str) -> list[tuple[int, list[str]]]:
+    """Rows of a comma- or tab-separated text with their line numbers, cells stripped; empty and ``#`` lines left out."""
+    first = next(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+    reader = csv.reader(text.splitlines(), delimiter="\t" if "\t" in first else ",", skipinitialspace=True, strict=True)
+    rows: list[tuple[int, list[str]]] = []
+    try:
+        for cells in reader:
+            stripped = [cell.strip() for cell in cells]
+            if any(stripped) and not stripped[0].startswith("#"):
+                rows.append((reader.line_num, stripped))
+    except csv.Error as error:
+        raise InvalidInputError(f"{path}: line {reader.line_num} cannot be read: {error} (check its quotation marks)") from error
+    return rows
+
+
+def _from_csv(path: object, text: str) -> CountsTable:
+    rows = csv_rows(path, text)
+    class_column, count_column, width = 0, 1, 2
+    header = [cell.lower() for cell in rows[0][1]]
+    # Only a first line without digits in its count is a header: "1O0" is a slip of the pen that must not pass for one.
+    if len(header) > 1 and not any(is_number(cell) for cell in header) and not re.search(r"\d", header[1]):
+        width = len(header)
+        counts = [k for k, word in enumerate(header) if word in _COUNT_WORDS]
+        classes = [k for k, word in enumerate(header) if word in _CLASS_WORDS]
+        if counts and (classes or width == 2):
+            count_column = counts[0]
+            class_column = classes[0] if classes else 1 - count_column
+        elif width != 2:
+            raise _wrong(path, rows[0][0], "a header `class,count`", ",".join(header), "name the two columns so, or leave out the others")
+        elif header[1] in _LABEL_WORDS:
+            raise _wrong(path, rows[0][0], "a header `class,count`", ",".join(header), "a list of labels goes in as labels, with --labels")
+        rows = rows[1:]
+    elif all(len(cells) == 2 and _FILE_NAME.search(cells[0]) for _, cells in rows):
+        return _count_labels([cells[1] for _, cells in rows])
+    names: dict[str, int] = {}
+    counted: list[int | float] = []
+    for number, cells in rows:
+        if len(cells) != width:
+            raise _wrong(path, number, f"{width} cells, `class,count`", ",".join(cells), "quote a name that has a comma in it")
+        name, count = cells[class_column], cells[count_column]
+        if not is_number(count):
+            raise _wrong(path, number, "`class,count` with a number as the count", ",".join(cells), "correct the line")
+        if name in names:
+            raise _wrong(path, number, f"a class not met before (line {names[name]} has it too)", name, "add up the two or rename one")
+        names[name] = number
+        counted.append(number_of(count))
+    return CountsTable(counted, tuple(names))
+
+
+def _path_and_label(line: str) -> tuple[str, str] | None:
+    """The two halves of a `path label` line; None if the first is not like a path or the second is."""
+    path, _, label = line.rpartition(" ")
+    path = path.strip()
+    if not path or "/" in label or "\\" in label or _FILE_NAME.search(label):
+        return None
+    named = _FILE_NAME.search(path) is not None
+    # "a/b.jpg 3 5" has two labels, while "a/b c 5" may be a path with a space in it.
+    several = _WHOLE.fullmatch(path.rpartition(" ")[2]) is not None
+    return (path, label) if named or (("/" in path or "\\" in path) and not several) else None
+
+
+def _from_label_list(path: object, lines: list[tuple[int, str]]) -> CountsTable:
+    labels: list[str] = []
+    for number, line in lines:
+        halves = _path_and_label(line)
+        if halves is None:
+            raise _wrong(path, number, "a path and one label", line, "one sample a line, `path label`")
+        labels.append(halves[1])
+    return _count_labels(labels)
+
+
+def _count_labels(labels: list[str]) -> CountsTable:
+    found = _labels.encode(np.array(labels))
+    return CountsTable(found.counts.tolist(), found.names)
