@@ -65,10 +65,10 @@ def _listed(content: list[Any]) -> npt.NDArray[Any]:
 
 def _binary(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
+        with open(path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded
             named = [key for key in _COLUMNS if key in loaded.files]
             if named:
                 return np.asarray(loaded[named[0]])

@@ -32,19 +32,19 @@ def _list(json_output: bool) -> None:
     if json_output:
         emit_json({"profiles": known, "formulas": [{"usage": usage, "meaning": meaning} for usage, meaning in usages.items()]})
         return
-    import textwrap
-
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, title="Real data sets (`optgeom profiles NAME` shows one)")
-    table.add_column("name", no_wrap=True)
+    # The note goes below the name: beside the counts it would have four columns left of a terminal's eighty.
+    table.add_column("name, note")
     for heading in ("classes", "max", "min", "imbalance"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("note")
     for entry in known:
         numbers = [str(entry[key]) for key in ("num_classes", "max_count", "min_count")]
-        table.add_row(str(entry["name"]), *numbers, f"{entry['imbalance_factor']:.6g}", textwrap.shorten(str(entry["note"]), 60, placeholder=" ..."))
+        named = Text(str(entry["name"]), style="bold").append(f"\n{entry['note']}" if entry["note"] else "", style="not bold dim")
+        table.add_row(named, *numbers, f"{entry['imbalance_factor']:.6g}")
     formulas = Table(box=box.SIMPLE_HEAD, title="Formulas")
     formulas.add_column("name", no_wrap=True)
     formulas.add_column("counts")
@@ -54,6 +54,9 @@ def _list(json_output: bool) -> None:
 
 
 def _show(name: str, json_output: bool) -> None:
+    from rich import box
+    from rich.table import Table
+
     from optgeom.profiles import describe, load
 
     profile = load(name)
@@ -61,8 +64,6 @@ def _show(name: str, json_output: bool) -> None:
     if json_output:
         emit_json({**summary, "counts": profile.counts, "proportions": profile.proportions})
         return
-    from rich.table import Table
-
     table = Table(box=box.SIMPLE_HEAD, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -76,10 +77,10 @@ def _show(name: str, json_output: bool) -> None:
         ("note", profile.note),
         ("classes", str(profile.num_classes)),
         ("imbalance", f"{profile.imbalance_factor:.6g}"),
-        ("proportions" if profile.counts is None else "counts", shown),
     ):
         table.add_row(heading, _verbatim(text))
-    console().print(table)
+    # Thousands of numbers make no table cell: rich would take the width from the other column.
+    console().print(table, _verbatim(f"{'proportions' if profile.counts is None else 'counts'}: {shown}"))
 
 
 def _verbatim(text: str) -> Any:

@@ -33,7 +33,7 @@ def exponential(n_max: int, classes: int, imbalance: float, name: str) -> npt.ND
 def step(n_max: int, classes: int, imbalance: float, name: str) -> npt.NDArray[np.int64]:
     """`n_max` for the first ceil(C/2) classes, ``floor(n_max / imbalance)`` for the rest."""
     head = (classes + 1) // 2
-    return np.repeat(_floors([n_max, n_max / imbalance], name, last=classes - 1), [head, classes - head])
+    return np.repeat(_floors([n_max, n_max / imbalance], name, stride=head), [head, classes - head])
 
 
 def zipf(classes: int, exponent: float, name: str) -> npt.NDArray[np.float64]:
@@ -50,12 +50,12 @@ def majority(classes: int, share: float) -> npt.NDArray[np.float64]:
     return np.array([share] + [(1 - share) / (classes - 1)] * (classes - 1))
 
 
-def _floors(values: list[float], name: str, last: int | None = None) -> npt.NDArray[np.int64]:
-    """Floors that rounding cannot push below the whole number that was meant."""
+def _floors(values: list[float], name: str, stride: int = 1) -> npt.NDArray[np.int64]:
+    """Floors that rounding cannot push below the whole number that was meant; value k belongs to class ``k * stride``."""
     # 5000 * (1/100)^(9/9) is 50 on paper; powers and quotients are right to a few 1e-16, so 1e-9 below is rounding and nothing else.
     floors = [round(value) if abs(value - round(value)) <= 1e-9 * value else math.floor(value) for value in values]
     if 0 in floors:
-        index = floors.index(0) if last is None else last
+        index = floors.index(0) * stride
         raise InvalidInputError(f"profile `{name}` must leave a sample in every class; got 0 for class {index} (lower IF or raise n_max)")
     return np.array(floors, dtype=np.int64)
 
