@@ -106,7 +106,7 @@ def solve_conic(
     except ImportError as error:
         raise MissingDependencyError("`cvxpy` is needed by the conic solver; it is not installed (pip install cvxpy)") from error
     if solver not in cvxpy.installed_solvers():
-        raise MissingDependencyError(f"`{solver.lower()}` is needed for solver {solver!r}; it is not installed (pip install {solver.lower()})")
+        raise MissingDependencyError(f"`{solver.lower()}` is not installed; the conic solver needs it (pip install {solver.lower()})")
 
     classes = index.size
     gram = cvxpy.Variable((classes, classes), PSD=True)

@@ -1,0 +1,58 @@
+"""Reference cases computed independently of the package (data/golden.json), and small builders shared by the tests."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optgeom.classes import ClassDistribution
+from optgeom.losses.base import Loss
+from optgeom.losses.infonce import InfoNCE
+from optgeom.losses.supcon import SupCon
+
+GOLDEN: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
+
+
+def geometry_cases() -> list[dict[str, Any]]:
+    """Every case with a known optimal geometry: InfoNCE and SupCon."""
+    return GOLDEN["geometry"] + GOLDEN["supcon"]
+
+
+def case(name: str) -> dict[str, Any]:
+    """The geometry case of this name."""
+    return next(found for found in geometry_cases() if found["name"] == name)
+
+
+def distribution(values: list[float]) -> ClassDistribution:
+    """Whole numbers are counts; anything else is weights, divided by their sum."""
+    weights = np.array(values)
+    if np.all(weights == np.round(weights)):
+        return ClassDistribution.from_counts([int(value) for value in values])
+    return ClassDistribution.from_proportions(weights / weights.sum())
+
+
+def build(found: dict[str, Any]) -> tuple[ClassDistribution, Loss]:
+    """Classes and loss of a geometry case."""
+    if found["loss"] == "supcon":
+        return distribution(found["counts"]), SupCon(found["temperature"], found["batch_size"], found["views"])
+    negatives = math.inf if found["negatives"] == "inf" else found["negatives"]
+    loss = InfoNCE(found["temperature"], negatives, found["alpha"], found["negatives_reduction"], found["sampling"])
+    return distribution(found["counts"]), loss
+
+
+def gram_entries(found: dict[str, Any]) -> dict[tuple[int, int], float]:
+    """Known cosines by pair of classes, in class order."""
+    return {(int(key.split(",")[0]), int(key.split(",")[1])): value for key, value in found["gram"].items()}
+
+
+def random_gram(classes: int, dimension: int, seed: int) -> np.ndarray:
+    """Gram matrix of random unit vectors."""
+    vectors = np.random.default_rng(seed).normal(size=(classes, dimension))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    gram = vectors @ vectors.T
+    np.fill_diagonal(gram, 1.0)
+    return gram
