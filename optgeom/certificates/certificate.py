@@ -96,6 +96,6 @@ def certify(
         and found.gap <= tolerance * (1 + abs(risk))
         and found.backward_error <= backward_tolerance
     )
-    unique = holds and uniqueness.is_unique(program, repaired.cosines, found.rank, rank)
+    unique = holds and uniqueness.is_unique(program, repaired.cosines)
     certificate = Certificate(holds, found.gap, risk - found.gap, repaired.shift, found.backward_error, tolerance, unique)
     return Certified(repaired.cosines, risk, rank, repaired.eigenvalues, certificate)

@@ -37,13 +37,10 @@ class DualCheck:
     backward_error : float
         Largest relative change of a gradient entry that makes the dual exactly feasible (an upper bound of it, at most a few times
         too large, when it is far below every tolerance); inf if some nu_i >= 0.
-    rank : int
-        Eigenvalues of the scaled dual above 1e-7 of its largest, multiplicities counted.
     """
 
     gap: float
     backward_error: float
-    rank: int
 
 
 def check(program: ClassMeanProgram, cosines: Array, risk: float, enough: float = 1e-10) -> DualCheck:
@@ -55,39 +52,36 @@ def check(program: ClassMeanProgram, cosines: Array, risk: float, enough: float 
     log_gradient = program.log_gradient(cosines)
     top = float(np.max(log_gradient, where=pairs, initial=-np.inf))
     if not np.isfinite(top):
-        return DualCheck(np.inf, np.inf, 0)
+        return DualCheck(np.inf, np.inf)
     gradient = np.where(pairs, np.exp(log_gradient - top), 0.0)
     nu = (program.rows.count * gradient * cosines).sum(axis=1)
     unit = float(np.exp(top))
 
     if np.any(nu >= 0):
-        return DualCheck(_uniform_gap(program, gradient, nu) * unit, np.inf, 0)
+        return DualCheck(_uniform_gap(program, gradient, nu) * unit, np.inf)
     scale = 1.0 / np.sqrt(-nu)
     scaled = gradient * scale[:, None] * scale[None, :]
-    shift, lowest, eigenvalues, rest = _shift_and_spectrum(scaled, np.ones_like(nu), sizes)
+    shift, lowest, rest = _shift(scaled, np.ones_like(nu), sizes)
     gap = shift * float(np.sum(-nu * sizes)) * unit
     if gap > 1e-12 * (1 + abs(risk)):  # otherwise the other bound could only improve on rounding
         gap = min(gap, _uniform_gap(program, gradient, nu) * unit)
-    threshold = 1e-7 * max(float(eigenvalues[-1]), float(rest.max()))
-    rank = int(np.sum(eigenvalues > threshold) + np.sum((sizes - 1) * (rest > threshold)))
-
     backward = _residual_bound(scaled, -min(lowest, 0.0), pairs, sizes)
     if backward > enough:
         backward = _residual(scaled, rest, pairs, sizes)
-    return DualCheck(gap, backward, rank)
+    return DualCheck(gap, backward)
 
 
 def _uniform_gap(program: ClassMeanProgram, gradient: Array, nu: Array) -> float:
-    return program.num_classes * _shift_and_spectrum(gradient, -nu, program.sizes)[0]
+    return program.num_classes * _shift(gradient, -nu, program.sizes)[0]
 
 
-def _shift_and_spectrum(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[float, float, Array, Array]:
-    """Shift that certainly makes the matrix positive semidefinite, its lowest eigenvalue, and its eigenvalues in both parts."""
+def _shift(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[float, float, Array]:
+    """Shift that certainly makes the matrix positive semidefinite, its lowest eigenvalue, and its eigenvalues within the groups."""
     eigenvalues = scipy.linalg.eigvalsh(group_matrix.symmetric_block(between, diagonal, sizes))
     rest = group_matrix.complement(between, diagonal, sizes)
     lowest = min(float(eigenvalues[0]), float(rest.min()))
     rounding = EIGENVALUE_ROUNDING * max(abs(float(eigenvalues[-1])), abs(float(eigenvalues[0])))
-    return max(0.0, rounding - lowest), lowest, eigenvalues, rest
+    return max(0.0, rounding - lowest), lowest, rest
 
 
 def _residual_bound(scaled: Array, negative: float, pairs: Array, sizes: group_matrix.Sizes) -> float:

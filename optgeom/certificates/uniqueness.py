@@ -1,9 +1,9 @@
 r"""Is the optimal Gram matrix unique?
 
-Where the risk is strictly convex in the cosine of every pair, it is. Otherwise (linear programs, pairs without a force) let V hold a
-basis of the range of A and let rank A + rank Z = C (strict complementarity). Every optimal matrix is then V S V^T, agrees with A on the
-diagonal and on the pairs that are strictly convex, and A lies inside the optimal face; so A is unique iff the linear map from
-symmetric S to these entries is injective.
+Where the risk is strictly convex in the cosine of every pair, it is. Otherwise (linear programs, pairs without a force) let V span the
+kernel of the dual Z. Complementarity puts every optimal matrix into the form V S V^T, and all of them agree on the diagonal and on the
+pairs that are strictly convex; so if the linear map from symmetric S to these entries is injective, the optimum is unique. (If it is
+not and rank A + rank Z = C, another optimum exists.)
 """
 
 from __future__ import annotations
@@ -12,35 +12,37 @@ import numpy as np
 import scipy.linalg
 
 from optgeom._numerics import Array
-from optgeom.programs.class_mean import ClassMeanProgram, lift
+from optgeom.programs import group_matrix
+from optgeom.programs.class_mean import ClassMeanProgram
 
 RANK_TOLERANCE = 1e-7
-LARGEST_MAP = 4000  # unknowns of the linear map that is still formed
+LARGEST_PROGRAM = 2000  # classes up to which the kernel of the dual is computed
+LARGEST_MAP = 1000  # unknowns of the linear map that is still formed
 
 
-def is_unique(program: ClassMeanProgram, cosines: Array, dual_rank: int, rank: int) -> bool:
-    """False also where uniqueness cannot be decided."""
+def is_unique(program: ClassMeanProgram, cosines: Array) -> bool:
+    """Whether uniqueness is proved for a certified group-form matrix; False where it fails or cannot be decided."""
     merged = program.merged()
     forces = np.isfinite(merged.log_gradient(cosines)) | (merged.rows.count == 0)
     if program.loss.strictly_convex and bool(forces.all()):
         return True
-    if rank + dual_rank != program.num_classes:
+    if program.num_classes > LARGEST_PROGRAM:
         return False
-    unknowns = rank * (rank + 1) // 2
-    classes = program.num_classes
-    if unknowns > classes and not program.loss.strictly_convex:
-        return False
-    if unknowns > LARGEST_MAP:
-        return False
-    gram = lift(program, cosines)
-    eigenvalues, vectors = scipy.linalg.eigh(gram)
-    factor = vectors[:, -rank:]
-    fixed = np.eye(classes, dtype=bool)
+    gradient = np.exp(program.log_gradient(cosines))
+    nu = (program.rows.count * gradient * cosines).sum(axis=1)
+    scale = 1.0 / np.sqrt(-nu)
+    index = program.groups.index
+    scaled = group_matrix.expand(gradient * scale[:, None] * scale[None, :], np.ones(scale.size), index)
+    eigenvalues, vectors = scipy.linalg.eigh(scaled)
+    kernel = scale[index][:, None] * vectors[:, eigenvalues <= RANK_TOLERANCE * eigenvalues[-1]]
+    kernel /= np.linalg.norm(kernel, axis=1)[:, None]
+    fixed = np.eye(program.num_classes, dtype=bool)
     if program.loss.strictly_convex:
-        index = program.groups.index
         fixed |= forces[np.ix_(index, index)]
     left, right = np.nonzero(np.triu(fixed))
-    rows, columns = np.triu_indices(rank)
-    images = factor[left][:, rows] * factor[right][:, columns] + factor[left][:, columns] * factor[right][:, rows]
+    rows, columns = np.triu_indices(kernel.shape[1])
+    if rows.size > min(left.size, LARGEST_MAP):
+        return False
+    images = kernel[left][:, rows] * kernel[right][:, columns] + kernel[left][:, columns] * kernel[right][:, rows]
     singular = scipy.linalg.svdvals(images)
-    return bool(singular.size == unknowns and singular[-1] > RANK_TOLERANCE * singular[0])
+    return bool(singular[-1] > RANK_TOLERANCE * singular[0])

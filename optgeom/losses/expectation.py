@@ -32,6 +32,10 @@ FIRST_NODE = 3e-9  # sigma_0: the tail correction errs by sigma_0^2, below round
 CHUNK = 24  # nodes evaluated at once; the upper end of the range is found while marching
 ENTRIES = 1 << 18  # rows x nodes x columns of one block: 2 MiB, which stays in the second-level cache
 TAIL = -42.0  # log of the relative remainder at which marching stops
+# Without a constant in Y the nodes reach 1e3 / min x, and their squares must be floating-point numbers. The losses refuse temperatures at
+# which cosines could reach this exponent; a trial point of a solver, far from every Gram matrix, may, and must still come back finite.
+LARGEST_EXPONENT = 340.0
+LARGEST_GAIN = 20.0  # t <= 0 at every Gram matrix
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,11 @@ class _Nodes:
         return power + log_nonnegative(-np.expm1(exponent * self.log_rho))
 
 
+def _within_range(counts: Multinomial, t: Array) -> Array:
+    bounded = counts.a > 0 or counts.positive_required
+    return np.asarray(np.clip(t, -np.inf if bounded else -LARGEST_EXPONENT, LARGEST_GAIN))
+
+
 def _march(counts: Multinomial, t: Array) -> Iterator[_Nodes]:
     """All quadrature nodes for a (G, G) array t of log x, block of rows by block of rows."""
     law, k, a = counts.law, counts.k, counts.a
@@ -141,7 +150,7 @@ def _march(counts: Multinomial, t: Array) -> Iterator[_Nodes]:
             last = s[:, -1]
             remainder = (k - 1) * log_phi[:, -1] if k > 1 else np.zeros_like(last)
             remainder = remainder - floor[rows] * last + np.log(scale[rows] / floor[rows])
-            finished = bool(np.all((remainder < TAIL) & (mean[rows] * last > -TAIL)))
+            finished = not np.any((remainder >= TAIL) | (mean[rows] * last <= -TAIL))  # so that NaN ends the march too
 
 
 @dataclass(frozen=True)
@@ -169,6 +178,7 @@ class Expectation:
 def expect(counts: Multinomial, t: Array) -> Expectation:
     """Expectation of log Y and its weights at t = log x, a (G, G) array (entries without a class to stand for are ignored)."""
     law, k, a = counts.law, counts.k, counts.a
+    t = _within_range(counts, t)
     mass = counts.mass()
     sums = counts.mean_sum(np.exp(t))
     mean = a + sums / np.where(mass > 0, mass, 1.0)
@@ -209,6 +219,7 @@ def second_moment_product(counts: Multinomial, t: Array, direction: Array) -> Ar
     `direction` (G, G) perturbs t; the sum runs over the classes l other than the anchor's own.
     """
     law, k, a = counts.law, counts.k, counts.a
+    t = _within_range(counts, t)
     x = np.exp(t)
     moved = x * direction
     weighted = law.count * law.other * moved

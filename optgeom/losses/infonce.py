@@ -14,7 +14,7 @@ from optgeom._numerics import log_nonnegative
 from optgeom.errors import InvalidInputError
 from optgeom.losses import law
 from optgeom.losses.base import Loss, plain
-from optgeom.losses.expectation import Multinomial
+from optgeom.losses.expectation import LARGEST_EXPONENT, Multinomial
 from optgeom.losses.rows import LogSumRows, MultinomialRows, RowLoss
 
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ class InfoNCE(Loss):
         _checks.choice("sampling", self.sampling, ("ucl", "scl"))
         if self.negatives == math.inf and self.negatives_reduction == "sum":
             raise InvalidInputError("`negatives_reduction` must be 'mean' for infinitely many negatives; got 'sum' (their sum is infinite)")
+        if self.alpha == 0 and self.negatives != math.inf and 2 / self.temperature > LARGEST_EXPONENT:
+            raise InvalidInputError(
+                f"`temperature` must be >= {2 / LARGEST_EXPONENT:.4f} for alpha = 0 and finitely many negatives; got {self.temperature!r} "
+                "(exp(-2/temperature) underflows: take alpha > 0 or infinitely many negatives)"
+            )
 
     @property
     def respects_groups(self) -> bool:  # type: ignore[override]

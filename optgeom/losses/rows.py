@@ -48,11 +48,17 @@ class RowLoss(ABC):
         Weight of ONE anchor class of each group in the risk.
     is_linear : bool
         The rows are linear in t (k = 1, alpha = 0): a linear program over the elliptope.
+    has_majorizer : bool
+        Whether `majorizer` is offered (log-sum losses).
+    is_separable : bool
+        Whether `pair_slopes` is offered (the pull of a pair depends on that pair only).
     """
 
     count: Array
     anchor_weight: Array
     is_linear: bool = False
+    has_majorizer: bool = False
+    is_separable: bool = False
 
     @abstractmethod
     def value(self, t: Array) -> Array:
@@ -66,13 +72,13 @@ class RowLoss(ABC):
     def hessian_product(self, t: Array, direction: Array) -> Array:
         """(G, G) derivative of the pull along a (G, G) direction."""
 
-    def majorizer(self, t: Array) -> Majorizer | None:
-        """Log-sum upper bound at t, or None when the loss has none."""
-        return None
+    def majorizer(self, t: Array) -> Majorizer:
+        """Log-sum upper bound at t; only where `has_majorizer`."""
+        raise NotImplementedError
 
-    def pair_slopes(self, t: Array) -> Array | None:
-        """(G, G) d log(pull) / dt for a separable loss (the pull of a pair depends on that pair only), else None."""
-        return None
+    def pair_slopes(self, t: Array) -> Array:
+        """(G, G) derivative of each pull in its own t; only where `is_separable`."""
+        raise NotImplementedError
 
     def merge(self, merged: npt.NDArray[np.bool_]) -> RowLoss:
         """Rows in which each marked group, whose classes carry no anchor weight, is one pseudo-class of the group's total weight."""
@@ -88,6 +94,7 @@ class LogSumRows(RowLoss):
     offset: Array  # (G,) >= 0
     log_weight: Array  # (G, G), -inf where there is no negative
     is_linear: bool = False
+    has_majorizer: bool = True
 
     def _log_terms(self, t: Array) -> Array:
         return np.asarray(log_nonnegative(self.count) + self.log_weight + t)
@@ -130,6 +137,7 @@ class MultinomialRows(RowLoss):
     log_alpha: float  # log of the constant in the loss, -inf when there is none
     log_factor: float  # log q
     is_linear: bool = False
+    has_majorizer: bool = True
 
     def value(self, t: Array) -> Array:
         found = expect(self.counts, t)

@@ -217,8 +217,6 @@ def solve_newton(program: ClassMeanProgram, cosines: Array | None = None, log_du
     best = NewtonResult(start, np.zeros(program.sizes.size), False, 0)
     for _ in range(MAJORIZER_STEPS):
         majorizer = program.rows.majorizer(program.exponents(current))
-        if majorizer is None:
-            raise TypeError("`program.rows` has no majorizer")
         system = _System(program, majorizer)
         u = system.normaliser(current)
         if y is None:

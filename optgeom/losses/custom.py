@@ -1,0 +1,199 @@
+"""Your own psi: any convex increasing function of the k scaled cosines of the negatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
+
+from optgeom import _checks
+from optgeom._numerics import Array, log_nonnegative
+from optgeom.errors import IncompatibleError
+from optgeom.losses import law
+from optgeom.losses.base import Loss
+from optgeom.losses.rows import RowLoss
+
+if TYPE_CHECKING:
+    from optgeom.classes import ClassGroups
+
+LARGEST_ENUMERATION = 200_000  # count vectors of the negatives
+DIFFERENCE = 1e-5  # step of central differences, near the cube root of rounding
+
+
+class Psi(Protocol):
+    r"""What a user's loss must offer.
+
+    psi(t_1, ..., t_k) must be convex, strictly increasing in each argument and symmetric under exchange of the negatives, for t_l in
+    [-2/tau, 0]; solvers may try points a little outside.
+
+    Attributes
+    ----------
+    is_additive : bool
+        psi(t_1, ..., t_k) = h(t_1) + ... + h(t_k). Then only h is called: arrays come with a last axis of length 1.
+    """
+
+    is_additive: bool
+
+    def value(self, t: Array) -> Array:
+        """psi for t of shape (..., k); returns shape (...)."""
+        ...
+
+    def derivative(self, t: Array) -> Array:
+        """d psi / d t_l for t of shape (..., k); returns shape (..., k)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class GeneralizedContrastive(Loss):
+    r"""Generalized contrastive loss with a user's psi and k i.i.d. negatives:
+
+        F = sum_i lam_i E psi( (A[i, c_1] - 1)/tau, ..., (A[i, c_k] - 1)/tau ).
+
+    Parameters
+    ----------
+    psi : Psi
+        Convex, strictly increasing, symmetric.
+    temperature : float
+        tau > 0, dimensionless.
+    negatives : int
+        k >= 1. With k >= 2 and a psi that is not additive the expectation is enumerated: few classes only.
+    sampling : {"ucl", "scl"}
+        As in `InfoNCE`.
+    strictly_convex : bool
+        Set False for a psi with straight pieces: the optimum may then not be unique.
+
+    References
+    ----------
+    Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291.
+    """
+
+    psi: Psi
+    temperature: float = 0.1
+    negatives: int = 1
+    sampling: str = "ucl"
+    strictly_convex: bool = True
+    name: str = field(default="generalized")
+
+    def __post_init__(self) -> None:
+        _checks.real("temperature", self.temperature, above=0.0, hint="usual values are 0.05 to 1")
+        _checks.integer("negatives", self.negatives, at_least=1)
+        _checks.choice("sampling", self.sampling, ("ucl", "scl"))
+        missing = [part for part in ("value", "derivative", "is_additive") if not hasattr(self.psi, part)]
+        if missing:
+            raise IncompatibleError(f"`psi` must have value, derivative and is_additive; {type(self.psi).__name__} lacks {', '.join(missing)}")
+
+    def rows(self, groups: ClassGroups) -> RowLoss:
+        found = (law.ucl if self.sampling == "ucl" else law.scl)(groups.sizes, groups.proportions)
+        if self.psi.is_additive or self.negatives == 1:
+            return SeparableRows(found.count, groups.proportions, found, self.psi, self.negatives)
+        number = math.comb(self.negatives + groups.sizes.size, self.negatives)
+        if number > LARGEST_ENUMERATION:
+            raise IncompatibleError(
+                f"`psi` is not additive: {self.negatives} negatives in {groups.sizes.size} groups have {number} count vectors, above the "
+                f"{LARGEST_ENUMERATION} that are enumerated (use fewer negatives or classes, or an additive psi)"
+            )
+        return EnumeratedRows(found.count, groups.proportions, found, self.psi, self.negatives)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "psi": type(self.psi).__name__,
+            "temperature": self.temperature,
+            "negatives": self.negatives,
+            "sampling": self.sampling,
+        }
+
+
+@dataclass(frozen=True)
+class SeparableRows(RowLoss):
+    """value_g = k [ own_g h(0) + sum_h count_gh p_gh h(t_gh) ]: one negative, or an additive psi."""
+
+    count: Array
+    anchor_weight: Array
+    law: law.NegativeLaw
+    psi: Psi
+    k: int
+    is_separable: bool = True
+
+    def value(self, t: Array) -> Array:
+        held = self.count * self.law.other
+        terms = np.where(held > 0, held * self.psi.value(np.where(held > 0, t, 0.0)[..., None]), 0.0)
+        own = self.psi.value(np.zeros((1, 1)))[0]
+        return np.asarray(self.k * (self.law.own * own + terms.sum(axis=1)))
+
+    def _slope(self, t: Array) -> Array:
+        return np.asarray(self.psi.derivative(t[..., None])[..., 0])
+
+    def log_pull(self, t: Array) -> Array:
+        return np.asarray(log_nonnegative(self.k * self.law.other) + log_nonnegative(np.maximum(self._slope(t), 0.0)))
+
+    def pair_slopes(self, t: Array) -> Array:
+        second = getattr(self.psi, "second_derivative", None)
+        if second is not None:
+            curvature = np.asarray(second(t[..., None])[..., 0])
+        else:
+            step = DIFFERENCE * np.maximum(1.0, np.abs(t))
+            curvature = (self._slope(t + step) - self._slope(t - step)) / (2 * step)
+        return np.asarray(self.k * self.law.other * curvature)
+
+    def hessian_product(self, t: Array, direction: Array) -> Array:
+        return self.pair_slopes(t) * direction
+
+
+@dataclass(frozen=True)
+class EnumeratedRows(RowLoss):
+    """Expectation of a psi that is neither additive nor of one negative, over all count vectors of the k negatives."""
+
+    count: Array
+    anchor_weight: Array
+    law: law.NegativeLaw
+    psi: Psi
+    k: int
+
+    def _outcomes(self) -> Iterator[tuple[npt.NDArray[np.intp], Array]]:
+        """Multisets of k categories (group h, or G for the anchor's own class) as (n, k) indices, with (n, G) probabilities by anchor."""
+        groups = self.law.own.size
+        log_share = np.column_stack([log_nonnegative(self.count * self.law.other), log_nonnegative(self.law.own)])
+        drawn = _multisets(groups + 1, self.k)
+        for start in range(0, drawn.shape[0], 4096):
+            part = drawn[start : start + 4096]
+            counts = np.apply_along_axis(np.bincount, 1, part, minlength=groups + 1)
+            ways = gammaln(self.k + 1) - gammaln(counts + 1.0).sum(axis=1)
+            with np.errstate(invalid="ignore"):
+                exponent = np.where(counts[:, None, :] > 0, counts[:, None, :] * log_share[None], 0.0).sum(axis=2)
+            yield part, np.exp(ways[:, None] + exponent)
+
+    def value(self, t: Array) -> Array:
+        extended = np.column_stack([t, np.zeros(t.shape[0])])
+        return np.asarray(sum((chance * self.psi.value(extended.T[drawn].transpose(0, 2, 1))).sum(axis=0) for drawn, chance in self._outcomes()))
+
+    def _pull(self, t: Array) -> Array:
+        extended = np.column_stack([t, np.zeros(t.shape[0])])
+        pull = np.zeros_like(extended)
+        for drawn, chance in self._outcomes():
+            slope = chance[:, :, None] * self.psi.derivative(extended.T[drawn].transpose(0, 2, 1))
+            for position in range(self.k):
+                np.add.at(pull.T, drawn[:, position], slope[:, :, position])
+        return np.asarray(pull[:, :-1] / np.maximum(self.count, 1.0))
+
+    def log_pull(self, t: Array) -> Array:
+        return log_nonnegative(np.maximum(self._pull(t), 0.0))
+
+    def hessian_product(self, t: Array, direction: Array) -> Array:
+        size = float(np.max(np.abs(direction)))
+        if size == 0:
+            return np.zeros_like(direction)
+        step = DIFFERENCE / size
+        return np.asarray((self._pull(t + step * direction) - self._pull(t - step * direction)) / (2 * step))
+
+
+def _multisets(categories: int, size: int) -> npt.NDArray[np.intp]:
+    """(n, size) non-decreasing index tuples."""
+    from itertools import combinations_with_replacement
+
+    return np.array(list(combinations_with_replacement(range(categories), size)), dtype=np.intp)

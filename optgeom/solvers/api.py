@@ -1,0 +1,207 @@
+"""solve: from class proportions and a loss to the certified geometry. Chooses the solver; believes none of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from optgeom import _checks
+from optgeom._numerics import Array
+from optgeom.certificates import Certificate, Certified, certify
+from optgeom.certificates.certificate import BACKWARD_ERROR_LIMIT, PRIMAL_SHIFT_LIMIT
+from optgeom.classes import ClassDistribution
+from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError, SolverError
+from optgeom.geometry import Geometry, SolverRun
+from optgeom.losses.base import Loss
+from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.solvers import candidates, dimension_limited
+from optgeom.solvers.low_rank import solve_low_rank
+from optgeom.solvers.newton import NewtonResult, simplex, solve_by_homotopy, solve_newton
+from optgeom.solvers.separable import solve_separable
+
+SOLVERS = ("auto", "newton", "low-rank", "conic")
+Attempt = tuple[Certified, str, int]
+
+
+def solve(
+    classes: ClassDistribution,
+    loss: Loss,
+    dim: int | None = None,
+    solver: str = "auto",
+    tolerance: float = 1e-8,
+    backward_tolerance: float = BACKWARD_ERROR_LIMIT,
+    grouped: bool = True,
+) -> Geometry:
+    r"""Optimal class-mean geometry, with a certificate.
+
+        minimise  F(A) = sum_i lam_i E[ psi( (A_ij - 1)/tau, ... ) ]     over the Gram matrices A of unit class means.
+
+    Parameters
+    ----------
+    classes : ClassDistribution
+        Proportions lam of C >= 2 classes.
+    loss : Loss
+        `InfoNCE`, `SupCon`, `SupConFullBatch`, or your own `GeneralizedContrastive`.
+    dim : int, optional
+        Embedding dimension. Below the rank of the optimum the answer is a `bracket`, marked as not certified.
+    solver : {"auto", "newton", "low-rank", "conic"}
+        "auto" tries closed forms, Newton on the rank-one dual, its homotopy, then the low-rank method. "conic" (CVXPY and Clarabel) is the
+        reference for small problems and rarely accurate enough to be certified.
+    tolerance : float
+        Relative duality gap: gap <= tolerance (1 + |risk|).
+    backward_tolerance : float
+        Limit of the backward error (dimensionless).
+    grouped : bool
+        Treat exactly equal classes as one group (the same answer, much cheaper).
+
+    Returns
+    -------
+    Geometry
+
+    Raises
+    ------
+    InvalidInputError
+        A parameter outside its domain, or a loss that is undefined for these classes.
+    IncompatibleError
+        A solver that needs what the loss does not offer.
+    NotCertifiedError
+        The best geometry found fails its certificate; it is carried by the error.
+
+    References
+    ----------
+    Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (the program, theorem 3 on equal classes).
+    """
+    began = time.perf_counter()
+    _checks.choice("solver", solver, SOLVERS)
+    _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-8")
+    _checks.real("backward_tolerance", backward_tolerance, above=0.0, hint="the default is 1e-8")
+    if dim is not None:
+        dim = int(_checks.integer("dim", dim, at_least=1))
+    program = ClassMeanProgram.build(classes, loss, grouped)
+
+    def judge(cosines: Array) -> Certified:
+        return certify(program, cosines, tolerance, backward_tolerance)
+
+    found, name, iterations = _run(program, solver, tolerance, judge)
+    run = SolverRun(name, iterations, time.perf_counter() - began)
+    geometry = Geometry(
+        classes, program.groups.index, program.sizes, found.cosines, found.risk, found.rank, found.certificate, loss.describe(), run, dim
+    )
+    if not found.certificate.certified:
+        why = found.certificate.failure(found.risk, backward_tolerance)
+        raise NotCertifiedError(f"the geometry found by {name} is not certified: {why}", geometry)
+    if dim is not None and dim < found.rank:
+        return _limited(geometry, classes, loss, dim, began)
+    return geometry
+
+
+def _run(program: ClassMeanProgram, solver: str, tolerance: float, judge: candidates.Judge) -> Attempt:
+    reduced = program.merged()
+    if solver == "conic":
+        from optgeom.solvers.conic import solve_conic
+
+        answer = solve_conic(program)
+        return judge(answer.cosines), "conic", answer.iterations
+    attempts: list[Attempt] = []
+    if solver == "auto":
+        for name, cosines in candidates.closed_forms(program):
+            attempts.append((judge(cosines), name, 0))
+            if attempts[-1][0].certificate.certified:
+                return attempts[-1]
+    start = simplex(reduced)
+    if solver == "newton" or (solver == "auto" and candidates.newton_applies(reduced)):
+        name, result = "newton", _newton(reduced)
+        if not result.converged and reduced.rows.has_majorizer:
+            followed = solve_by_homotopy(reduced)
+            name, result = ("newton-homotopy", followed) if followed.converged else (name, result)
+        if np.all(np.isfinite(result.cosines)):
+            attempts.append((judge(_lifted(program, result.cosines)), name, result.iterations))
+            start = result.cosines
+        if solver == "newton" or (attempts and attempts[-1][0].certificate.certified):
+            return _best(attempts)
+    low = solve_low_rank(reduced, start, tolerance)
+    attempts.append((judge(_lifted(program, low.certified.cosines)), "low-rank", low.iterations))
+    return _best(attempts)
+
+
+def _newton(program: ClassMeanProgram) -> NewtonResult:
+    if program.rows.has_majorizer:
+        return solve_newton(program)
+    if program.rows.is_separable:
+        return solve_separable(program)
+    raise IncompatibleError(
+        "`solver` 'newton' needs a log-sum loss or a separable one (k = 1, or an additive psi); use solver='low-rank' for this loss"
+    )
+
+
+def _lifted(program: ClassMeanProgram, cosines: Array) -> Array:
+    """From the program with merged groups back to the original: merged classes coincide."""
+    full = cosines.copy()
+    full[program.coincident, program.coincident] = 1.0
+    return full
+
+
+def _best(attempts: list[Attempt]) -> Attempt:
+    if not attempts:
+        raise SolverError("the solver diverged: no finite matrix was found (check that the temperature and proportions are not extreme)")
+    certified = [attempt for attempt in attempts if attempt[0].certificate.certified]
+    return (certified or sorted(attempts, key=lambda attempt: _badness(attempt[0])))[0]
+
+
+def _badness(found: Certified) -> float:
+    gap = found.certificate.gap
+    return gap if math.isfinite(gap) else math.inf
+
+
+def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int, began: float) -> Geometry:
+    """Bracket for a dimension below the rank of the certified optimum."""
+    program = ClassMeanProgram.build(classes, loss, grouped=False)
+    cosines, risk, steps = dimension_limited.best_found(program, relaxed.gram, dim)
+    lower = relaxed.certificate.lower_bound
+    certificate = replace(relaxed.certificate, certified=False, gap=risk - lower, lower_bound=lower, backward_error=math.inf, unique=False)
+    return replace(
+        relaxed,
+        index=program.groups.index,
+        group_sizes=program.sizes,
+        group_cosines=cosines,
+        risk=risk,
+        rank=min(dim, int(np.linalg.matrix_rank(cosines, tol=1e-7, hermitian=True))),
+        certificate=certificate,
+        solver=SolverRun("low-rank, dimension limited", steps, time.perf_counter() - began),
+        dim=dim,
+        bracket=(lower, risk),
+    )
+
+
+def certify_gram(
+    gram: Array, classes: ClassDistribution, loss: Loss, tolerance: float = 1e-8, backward_tolerance: float = BACKWARD_ERROR_LIMIT
+) -> Certificate:
+    """Certificate of anybody's (C, C) Gram matrix, in class order: is it the optimum for these classes and this loss, and how far off?
+
+    The diagonal is brought to 1 first; how far that and the clipping to positive semidefinite moved an entry is `primal_shift`.
+
+    Raises
+    ------
+    InvalidInputError
+        A matrix that is not (C, C), not finite, or has a diagonal entry that is not positive.
+    """
+    given = np.array(gram, dtype=np.float64)
+    if given.shape != (classes.num_classes, classes.num_classes):
+        raise InvalidInputError(f"`gram` must have shape (C, C) = ({classes.num_classes}, {classes.num_classes}) in class order; got {given.shape}")
+    if not np.all(np.isfinite(given)):
+        row, column = np.argwhere(~np.isfinite(given))[0]
+        raise InvalidInputError(f"`gram` must be finite; got {given[row, column]} in row {row}, column {column}")
+    diagonal = np.diag(given)
+    if diagonal.min() <= 0:
+        raise InvalidInputError(f"`gram` must have a positive diagonal; got {diagonal.min()} in row {int(diagonal.argmin())}")
+    program = ClassMeanProgram.build(classes, loss, grouped=False)
+    if program.sizes.max() > 1:
+        raise IncompatibleError("`gram` of a full batch with several singleton classes cannot be certified entry by entry; use solve")
+    unit = given / np.sqrt(diagonal[:, None] * diagonal[None, :])
+    moved = float(np.max(np.abs(unit - given)))
+    found = certify(program, unit, tolerance, backward_tolerance).certificate
+    shift = found.primal_shift + moved
+    return replace(found, primal_shift=shift, certified=found.certified and shift <= PRIMAL_SHIFT_LIMIT)

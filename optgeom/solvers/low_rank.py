@@ -1,0 +1,282 @@
+r"""Second-order low-rank method: the optimum where more than one dimension collapses.
+
+The group means are the rows v_g of a (G, r) factor, so that A_gh = v_g . v_h. A group of one class has |v_g| = 1; a group of m >= 2
+classes has |v_g| <= 1 and within-group cosine b_g = (m |v_g|^2 - 1)/(m - 1): it gets one private coordinate s_g that enters no product,
+and (v_g, s_g) is a unit vector. The risk is minimised over this product of spheres by a trust-region Newton method (Steihaug's truncated
+conjugate gradients), then certified as a convex program: with enough columns every second-order critical point is the global optimum.
+
+    dF/dv_g = 2 sum_h W_gh v_h,      W_gh = m_g m_h G'_gh,      W_gg = m_g^2 G'_gg  (0 for a single class).
+
+References
+----------
+Boumal, Voroninski, Bandeira 2016, arXiv 1606.04970 (no spurious second-order points when r is large enough). Absil, Baker, Gallivan 2007,
+Found. Comput. Math. 7 (trust regions on manifolds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from optgeom._numerics import EPS, Array
+from optgeom.certificates import Certified, certify
+from optgeom.programs import group_matrix
+from optgeom.programs.class_mean import ClassMeanProgram
+
+TRUST_REGION_STEPS = 300
+PRODUCTS_PER_STEP = 200
+ROUNDS = 12  # certify, then more columns or a tighter tolerance
+START_TOLERANCE = 1e-7
+TIGHTEST = 1e-13
+# Rotating all means changes nothing, so the Hessian has exact zeros; a curvature this small beside the preconditioner's is their rounding,
+# and following it as if it were negative would throw away the Newton step.
+FLAT = 1e-9
+
+
+@dataclass(frozen=True)
+class LowRankResult:
+    """Best point found.
+
+    Attributes
+    ----------
+    factor : (G, r)
+        Group means v_g.
+    certified : Certified
+        Its repaired Gram matrix with the certificate (which may have failed).
+    iterations : int
+        Trust-region steps in all.
+    products : int
+        Hessian products in all.
+    """
+
+    factor: Array
+    certified: Certified
+    iterations: int
+    products: int
+
+
+class _Spheres:
+    """The risk on unit rows x_g = (v_g, s_g), its gradient, Hessian products and preconditioner at one point."""
+
+    def __init__(self, program: ClassMeanProgram, point: Array) -> None:
+        self.program = program
+        self.point = point
+        self.mean = point[:, :-1]
+        m = program.sizes.astype(np.float64)
+        self.pairs = m[:, None] * m[None, :]
+        self.within = np.where(m > 1, m / np.maximum(m - 1, 1), 0.0)
+        # W_gg multiplies m_g^2, every other pair m_g m_h; a single class has no pair with itself.
+        self.pairs[np.diag_indices_from(self.pairs)] = np.where(m > 1, m * m, 0.0)
+        self.cosines = cosines_of(self.mean, program)
+        self.risk = program.risk(self.cosines)
+
+    def prepare(self) -> None:
+        """Everything of first and second order that does not depend on a direction."""
+        self.force = self.pairs * np.exp(self.program.log_gradient(self.cosines))
+        ambient = np.zeros_like(self.point)
+        ambient[:, :-1] = 2 * self.force @ self.mean
+        self.multiplier = (ambient * self.point).sum(axis=1)  # 2 nu_g, negative near the optimum
+        self.gradient = ambient - self.multiplier[:, None] * self.point
+        # Row-block preconditioner: the Hessian of a row whose other rows stand still, with the pair curvature of a log-sum.
+        g, r = self.point.shape
+        size = np.maximum(np.abs(self.multiplier), 1e-300)
+        blocks = np.zeros((g, r, r))
+        weighted = self.force / self.program.temperature
+        outer = (self.mean[:, :, None] * self.mean[:, None, :]).reshape(g, -1)
+        blocks[:, :-1, :-1] = 2 * (weighted @ outer).reshape(g, r - 1, r - 1)
+        blocks[:, np.arange(r), np.arange(r)] += size[:, None]
+        self.inverse = np.linalg.inv(blocks)
+        self.normal = np.einsum("gij,gj->gi", self.inverse, self.point)
+        self.normal_size = (self.normal * self.point).sum(axis=1)
+
+    @property
+    def stationarity(self) -> float:
+        """Largest row gradient relative to the row's multiplier: the angle by which a mean is out of balance."""
+        return float(np.max(np.linalg.norm(self.gradient, axis=1) / np.maximum(np.abs(self.multiplier), 1e-300)))
+
+    def project(self, direction: Array) -> Array:
+        return np.asarray(direction - (direction * self.point).sum(axis=1)[:, None] * self.point)
+
+    def hessian(self, direction: Array) -> Array:
+        moved = direction[:, :-1]
+        change = moved @ self.mean.T
+        change = change + change.T
+        change[np.diag_indices_from(change)] *= self.within
+        force = self.pairs * self.program.gradient_derivative(self.cosines, change)
+        ambient = np.zeros_like(direction)
+        ambient[:, :-1] = 2 * (self.force @ moved + force @ self.mean)
+        return self.project(ambient - self.multiplier[:, None] * direction)
+
+    def precondition(self, direction: Array) -> Array:
+        solved = np.einsum("gij,gj->gi", self.inverse, direction)
+        excess = (solved * self.point).sum(axis=1) / self.normal_size
+        return np.asarray(solved - excess[:, None] * self.normal)
+
+    def moved(self, step: Array) -> _Spheres:
+        point = self.point + step
+        return _Spheres(self.program, point / np.linalg.norm(point, axis=1)[:, None])
+
+
+def cosines_of(mean: Array, program: ClassMeanProgram) -> Array:
+    """Group-form Gram matrix of group means."""
+    m = program.sizes.astype(np.float64)
+    cosines = mean @ mean.T
+    square = np.diag(cosines).copy()
+    cosines[np.diag_indices_from(cosines)] = np.where(m > 1, (m * square - 1) / np.maximum(m - 1, 1), 1.0)
+    return cosines
+
+
+def _truncated_cg(here: _Spheres, radius: float) -> tuple[Array, float, int, bool]:
+    """Steihaug's method in the preconditioned norm: step, predicted decrease, products, whether the boundary was hit."""
+    step = np.zeros_like(here.point)
+    hessian_step = np.zeros_like(step)
+    residual = here.gradient
+    solved = here.precondition(residual)
+    direction = -solved
+    inner = float(np.sum(residual * solved))
+    target = np.sqrt(max(inner, 0.0)) * min(0.1, np.sqrt(max(inner, 0.0)) / (1e-300 + abs(here.risk) + 1))
+    floor = max(target, 1e-3 * np.sqrt(max(inner, 0.0)) * min(1.0, here.stationarity))
+    step_square, step_direction, direction_square = 0.0, 0.0, inner
+    for products in range(1, PRODUCTS_PER_STEP + 1):
+        image = here.hessian(direction)
+        curvature = float(np.sum(direction * image))
+        if products > 1 and abs(curvature) <= FLAT * direction_square:
+            break
+        length = inner / curvature if curvature > 0 else np.inf
+        square = step_square + 2 * length * step_direction + length**2 * direction_square if np.isfinite(length) else np.inf
+        if curvature <= 0 or square >= radius**2:
+            root = np.sqrt(step_direction**2 + direction_square * (radius**2 - step_square))
+            length = (root - step_direction) / direction_square
+            step, hessian_step = step + length * direction, hessian_step + length * image
+            return step, _decrease(here, step, hessian_step), products, True
+        step, hessian_step = step + length * direction, hessian_step + length * image
+        residual = residual + length * image
+        solved = here.precondition(residual)
+        following = float(np.sum(residual * solved))
+        if following <= 0 or np.sqrt(following) <= floor:
+            break
+        ratio = following / inner
+        step_square = square
+        step_direction = ratio * (step_direction + length * direction_square)
+        direction_square = following + ratio**2 * direction_square
+        direction = -solved + ratio * direction
+        inner = following
+    return step, _decrease(here, step, hessian_step), products, False
+
+
+def _decrease(here: _Spheres, step: Array, hessian_step: Array) -> float:
+    return -float(np.sum(step * here.gradient) + 0.5 * np.sum(step * hessian_step))
+
+
+def _trust_region(here: _Spheres, tolerance: float) -> tuple[_Spheres, int, int]:
+    """Minimise from a prepared point until the stationarity falls below the tolerance, or rounding stops it."""
+    radius = limit = np.sqrt(here.point.shape[0]) * float(np.sqrt(np.max(np.abs(here.multiplier))))
+    radius *= 0.25
+    total, stalled = 0, 0
+    for iteration in range(TRUST_REGION_STEPS):
+        if here.stationarity <= tolerance:
+            return here, iteration, total
+        step, predicted, products, at_boundary = _truncated_cg(here, radius)
+        total += products
+        there = here.moved(step)
+        actual = here.risk - there.risk
+        # Near the optimum both decreases are rounding; their noise must not shrink the region (Conn, Gould, Toint 2000, section 17.4).
+        noise = 10 * EPS * max(1.0, abs(here.risk))
+        ratio = (actual + noise) / (predicted + noise)
+        if ratio < 0.25:
+            radius *= 0.25
+        elif ratio > 0.75 and at_boundary:
+            radius = min(2 * radius, limit)
+        if ratio > 0.05 and np.isfinite(there.risk):
+            there.prepare()
+            stalled = stalled + 1 if predicted < noise and there.stationarity > 0.5 * here.stationarity else 0
+            if there.stationarity <= here.stationarity or predicted > noise:
+                here = there
+            if stalled >= 3:
+                break
+        if radius < 1e-14 * limit:
+            break
+    return here, TRUST_REGION_STEPS, total
+
+
+def start_factor(program: ClassMeanProgram, cosines: Array, extra: int = 3) -> Array:
+    """(G, r + 1) unit rows from a group-form matrix clipped to positive semidefinite, with `extra` columns to spare."""
+    m = program.sizes.astype(np.float64)
+    means = cosines.copy()
+    means[np.diag_indices_from(means)] = np.where(m > 1, (1 + (m - 1) * np.diag(cosines)) / m, 1.0)
+    eigenvalues, vectors = scipy.linalg.eigh((means + means.T) / 2)
+    positive = eigenvalues > 1e-10 * eigenvalues[-1]
+    kept = vectors[:, positive] * np.sqrt(eigenvalues[positive])
+    rank = min(kept.shape[1] + extra, program.sizes.size)
+    kept = kept[:, ::-1][:, :rank]
+    factor = np.zeros((m.size, rank))
+    factor[:, : kept.shape[1]] = kept
+    # A small deterministic disturbance lets the spare columns move: a zero column is a critical point.
+    factor += 1e-3 * np.random.default_rng(0).standard_normal(factor.shape)
+    length = np.linalg.norm(factor, axis=1)
+    shrink = np.where(m > 1, np.minimum(1.0, 0.995 / length), 1.0 / length)
+    factor *= shrink[:, None]
+    private = np.where(m > 1, np.sqrt(np.maximum(0.0, 1 - (factor**2).sum(axis=1))), 0.0)
+    return np.column_stack([factor, private])
+
+
+def solve_low_rank(program: ClassMeanProgram, start: Array, tolerance: float = 1e-8) -> LowRankResult:
+    """Minimise over low-rank Gram matrices and raise the rank until the certificate holds.
+
+    Parameters
+    ----------
+    program : ClassMeanProgram
+        Any class-mean program, grouped or not; its rows must give Hessian products.
+    start : (G, G)
+        Group-form matrix to start from; it is clipped to positive semidefinite.
+    tolerance : float
+        Relative duality gap asked of the certificate.
+    """
+    point = start_factor(program, start)
+    stationarity, steps, products = START_TOLERANCE, 0, 0
+    best: Certified | None = None
+    factor = point[:, :-1]
+    for _ in range(ROUNDS):
+        here = _Spheres(program, point)
+        here.prepare()
+        here, taken, used = _trust_region(here, stationarity)
+        steps, products = steps + taken, products + used
+        point = here.point
+        found = certify(program, here.cosines, tolerance)
+        if best is None or found.certificate.gap < best.certificate.gap or found.certificate.certified:
+            best, factor = found, here.mean
+        if found.certificate.certified and found.certificate.gap <= 1e-11 * (1 + abs(found.risk)):
+            break
+        full = np.linalg.svd(point[:, :-1], compute_uv=False)
+        if full[-1] > 1e-5 * full[0] and point.shape[1] - 1 < program.sizes.size:
+            point = _with_descent_columns(here)
+        elif stationarity <= TIGHTEST:
+            break
+        else:
+            stationarity = max(TIGHTEST, stationarity * 1e-3)
+    assert best is not None
+    return LowRankResult(factor, best, steps, products)
+
+
+def local_minimum(program: ClassMeanProgram, mean: Array) -> tuple[Array, float, int]:
+    """Minimise with exactly the columns of `mean` (C, d), unit rows, every class apart: Gram matrix, risk, steps. No certificate."""
+    here = _Spheres(program, np.column_stack([mean, np.zeros(mean.shape[0])]))
+    here.prepare()
+    here, steps, _ = _trust_region(here, 1e-10)
+    return here.cosines, here.risk, steps
+
+
+def _with_descent_columns(here: _Spheres) -> Array:
+    """Append the most negative directions of the dual as new columns (at most doubling the rank)."""
+    m = here.program.sizes.astype(np.float64)
+    gradient = np.exp(here.program.log_gradient(here.cosines))
+    nu = (here.program.rows.count * gradient * here.cosines).sum(axis=1)
+    block = group_matrix.symmetric_block(gradient, -nu, here.program.sizes)
+    columns = here.point.shape[1] - 1
+    added = max(1, min(columns, m.size - columns))
+    _, vectors = scipy.linalg.eigh(block, subset_by_index=[0, added - 1])
+    fresh = 0.1 * vectors / np.sqrt(m)[:, None] / np.max(np.abs(vectors))
+    point = np.column_stack([here.mean, fresh, here.point[:, -1]])
+    return np.asarray(point / np.linalg.norm(point, axis=1)[:, None])
