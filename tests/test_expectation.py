@@ -139,7 +139,14 @@ def test_grouped_law_matches_enumeration_over_all_classes(positive_required: boo
 @pytest.mark.parametrize("tau", [1.0, 0.05])
 @pytest.mark.parametrize(
     ("name", "k", "a", "positive_required"),
-    [("ucl", 1, 0.0, False), ("ucl", 4, 0.0, False), ("scl", 6, 1.0, False), ("explicit", 3, 0.2, False), ("ucl", 2, 0.0, True), ("ucl", 5, 0.0, True)],
+    [
+        ("ucl", 1, 0.0, False),
+        ("ucl", 4, 0.0, False),
+        ("scl", 6, 1.0, False),
+        ("explicit", 3, 0.2, False),
+        ("ucl", 2, 0.0, True),
+        ("ucl", 5, 0.0, True),
+    ],
 )
 def test_second_moments_match_enumeration(name: str, k: int, a: float, positive_required: bool, tau: float) -> None:
     law, t = law_of(name), random_exponents(tau, seed=20 + k)

@@ -227,7 +227,8 @@ def second_moment_product(counts: Multinomial, t: Array, direction: Array) -> Ar
     same = np.zeros_like(t)
     for nodes in _march(counts, t):
         rows = nodes.rows
-        tilt = nodes.ds * nodes.s * np.exp(-a * nodes.s)
+        # Beyond 1e150 every exp(-s x) is below 1e-100 (x >= exp(-340) where a = 0), but the square of s overflows.
+        tilt = np.minimum(nodes.ds, 1e150) * np.minimum(nodes.s, 1e150) * np.exp(-a * nodes.s)
         if k > 1:
             inner = np.matmul(nodes.decay, weighted[rows, :, None])[:, :, 0]
             with np.errstate(invalid="ignore"):
