@@ -13,6 +13,10 @@ from optgeom.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.losses.infonce import InfoNCE
 from optgeom.losses.supcon import SupCon
+from optgeom.programs.class_mean import ClassMeanProgram
+
+# InfoNCE with infinitely many negatives and no positive in the denominator: the limit of SupCon.
+LIMIT: dict[str, Any] = {"negatives": math.inf, "alpha": 0.0, "negatives_reduction": "mean"}
 
 GOLDEN: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 
@@ -56,3 +60,20 @@ def random_gram(classes: int, dimension: int, seed: int) -> np.ndarray:
     gram = vectors @ vectors.T
     np.fill_diagonal(gram, 1.0)
     return gram
+
+
+def program_of(counts: list[int], loss: Loss, grouped: bool = True) -> ClassMeanProgram:
+    """Class-mean program of whole counts."""
+    return ClassMeanProgram.build(ClassDistribution.from_counts(counts), loss, grouped)
+
+
+def off_diagonal(value: float, classes: int) -> np.ndarray:
+    """Unit diagonal, one value elsewhere: -1/(C - 1) is the regular simplex."""
+    return np.where(np.eye(classes) > 0, 1.0, value)
+
+
+def collapsed(classes: int) -> np.ndarray:
+    """The first class opposite to all others, which coincide."""
+    v = np.ones(classes)
+    v[1:] = -1.0
+    return np.outer(v, v)
