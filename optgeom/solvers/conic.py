@@ -212,7 +212,8 @@ def _enumerated_terms(rows: MultinomialRows, index: npt.NDArray[np.intp]) -> Ite
 
 def _compositions(total: int, parts: int) -> Array:
     """All vectors of `parts` whole numbers >= 0 with the given sum, one a row."""
-    bars = np.array(list(itertools.combinations(range(total + parts - 1), parts - 1)), dtype=np.int64).reshape(-1, parts - 1)
+    bars = np.array(list(itertools.combinations(range(total + parts - 1), parts - 1)), dtype=np.int64)
+    bars = bars.reshape(math.comb(total + parts - 1, parts - 1), parts - 1)
     edges = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, total + parts - 1)))
     return np.asarray(np.diff(edges, axis=1) - 1, dtype=np.float64)
 

@@ -30,8 +30,7 @@ PRODUCTS_PER_STEP = 200
 ROUNDS = 12  # certify, then more columns or a tighter tolerance
 START_TOLERANCE = 1e-7
 TIGHTEST = 1e-13
-# Rotating all means changes nothing, so the Hessian has exact zeros; a curvature this small beside the preconditioner's is their rounding,
-# and following it as if it were negative would throw away the Newton step.
+# A curvature this small beside the preconditioner's is rounding; following it as if it were negative would throw away the Newton step.
 FLAT = 1e-9
 
 
@@ -87,6 +86,8 @@ class _Spheres:
         outer = (self.mean[:, :, None] * self.mean[:, None, :]).reshape(g, -1)
         blocks[:, :-1, :-1] = 2 * (weighted @ outer).reshape(g, r - 1, r - 1)
         blocks[:, np.arange(r), np.arange(r)] += size[:, None]
+        self.weighted_mean = size[:, None] * self.mean
+        self.rotation_weight = 0.5 / max(float(np.linalg.norm(self.mean.T @ self.weighted_mean, 2)), 1e-300)
         self.inverse = np.linalg.inv(blocks)
         self.normal = np.einsum("gij,gj->gi", self.inverse, self.point)
         self.normal_size = (self.normal * self.point).sum(axis=1)
@@ -107,6 +108,11 @@ class _Spheres:
         force = self.pairs * self.program.gradient_derivative(self.cosines, change)
         ambient = np.zeros_like(direction)
         ambient[:, :-1] = 2 * (self.force @ moved + force @ self.mean)
+        # Rotating all means changes nothing. Away from the optimum the Hessian has curvature of either sign along these directions, as
+        # small as the gradient; conjugate gradients would stop at it. A penalty on the rotation part (V' D U - U' D V) makes it positive
+        # and, the gradient having no such part, leaves the Newton step alone.
+        turn = self.weighted_mean.T @ moved
+        ambient[:, :-1] += self.rotation_weight * (self.weighted_mean @ (turn - turn.T))
         return self.project(ambient - self.multiplier[:, None] * direction)
 
     def precondition(self, direction: Array) -> Array:

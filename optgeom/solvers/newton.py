@@ -213,7 +213,7 @@ def solve_newton(program: ClassMeanProgram, cosines: Array | None = None, log_du
     start = simplex(program) if cosines is None else cosines
     tolerance = 8 * EPS * float(program.sizes.max())
     mixing = Anderson()
-    current, y, total, last_change = start, log_dual, 0, np.inf
+    current, y, total, last_change, loose = start, log_dual, 0, np.inf, 1e-4
     best = NewtonResult(start, np.zeros(program.sizes.size), False, 0)
     for _ in range(MAJORIZER_STEPS):
         majorizer = program.rows.majorizer(program.exponents(current))
@@ -222,30 +222,41 @@ def solve_newton(program: ClassMeanProgram, cosines: Array | None = None, log_du
         if y is None:
             y = system.start_dual(u, current, program.sizes.astype(np.float64))
         # A majorizer that will be replaced need not be solved much further than it is wrong.
-        loose = tolerance if majorizer.exact else max(tolerance, min(1e-3, 1e-3 * last_change))
-        point, steps, converged = _newton(system, u, y, loose)
+        point, steps, converged = _newton(system, u, y, tolerance if majorizer.exact else loose)
         total += steps
         change = float(np.max(np.abs(point.cosines - current))) / program.temperature
         best = NewtonResult(point.cosines, point.y, converged, total)
         if majorizer.exact or not converged:
             break
-        if change <= 2e-13 or (change <= 1e-10 and change > 0.5 * last_change):
+        if loose == tolerance and (change <= 2e-13 or (change <= 1e-10 and change > 0.5 * last_change)):
             break
         current, y, last_change = mixing.next(current, point.cosines), point.y, change
+        loose = max(tolerance, min(loose, 1e-3 * change))
     else:
         best = NewtonResult(best.cosines, best.log_dual, False, total)
-    return NewtonResult(_restore_within(program, best), best.log_dual, best.converged, best.iterations)
+    return NewtonResult(_close(program, best) if best.converged else best.cosines, best.log_dual, best.converged, best.iterations)
 
 
-def _restore_within(program: ClassMeanProgram, found: NewtonResult) -> Array:
-    """Within-group cosines from A z = 0 where a group is so large that rounding of its cosine, times its size, would spoil it."""
+def _close(program: ClassMeanProgram, found: NewtonResult) -> Array:
+    """Remove the rounding of A = 1 + tau log(...) from A z = 0.
+
+    That rounding, tau eps |log|, is summed over all classes and weighs against z_i, so it would spoil the dual of rare classes and of huge
+    groups, while the force G hardly feels it. The symmetric change of rank two that closes A z = r,
+
+        A - r s' - s r' + (r'z) s s',     s = z / |z|^2,
+
+    lies on the pairs with frequent classes; leaving the diagonal at 1 costs r_i z_i^2 / |z|^2, so a second pass settles it.
+    """
     m = program.sizes.astype(np.float64)
+    count, pairs = program.rows.count, program.rows.count > 0
     z = np.exp(found.log_dual - found.log_dual.max())
-    cosines = found.cosines.copy()
-    others = cosines @ (m * z) - np.diag(cosines) * m * z
-    large = (program.sizes > 1) & (m * z > 1e-2 * np.sum(m * z))
-    which = np.flatnonzero(large)
-    cosines[which, which] = -(z + others)[which] / ((m - 1) * z)[which]
+    s = z / np.sum(m * z * z)
+    cosines = found.cosines
+    for _ in range(2):
+        r = z + (count * cosines) @ z
+        change = r[:, None] * s[None, :]
+        change = change + change.T - np.sum(m * r * z) * s[:, None] * s[None, :]
+        cosines = np.where(pairs, cosines - change, 1.0)
     return cosines
 
 
