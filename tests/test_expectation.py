@@ -122,6 +122,20 @@ def test_one_view_event_matches_enumeration(k: int, tau: float) -> None:
         assert counts.mass()[i] == pytest.approx(1 - (1 - PROPORTIONS[i]) ** k, rel=1e-13)
 
 
+@pytest.mark.parametrize(("rare", "k"), [(1e-9, 20), (1e-9, 255), (1e-5, 100), (1 - 1e-9, 50)])
+def test_one_view_event_of_a_rare_anchor(rare: float, k: int) -> None:
+    """The event itself has probability k * 1e-9; weights keep their relative accuracy."""
+    lam, t = np.array([1 - rare, rare]), -20.0
+    found = expect(Multinomial(laws.ucl(np.ones(2, dtype=np.int64), lam), k, 0.0, positive_required=True), np.array([[0.0, t], [t, 0.0]]))
+    with mpmath.workdps(40):
+        p, q, x = mpmath.mpf(lam[1]), mpmath.mpf(lam[0]), mpmath.exp(t)
+        chances = [mpmath.binomial(k, n) * p**n * q ** (k - n) for n in range(1, k + 1)]
+        value = mpmath.fsum(chance * mpmath.log(n + (k - n) * x) for n, chance in enumerate(chances, 1))
+        omega = mpmath.fsum(chance * (k - n) / (n + (k - n) * x) for n, chance in enumerate(chances, 1))
+    assert found.log_mean[1] == pytest.approx(float(value), rel=1e-13, abs=1e-15)
+    assert found.weight[1, 0] == pytest.approx(float(omega), rel=1e-12)
+
+
 @pytest.mark.parametrize("positive_required", [False, True])
 def test_grouped_law_matches_enumeration_over_all_classes(positive_required: bool) -> None:
     sizes = np.array([1, 3])
