@@ -1,0 +1,7 @@
+"""Pictures of results: they read what was computed and return matplotlib figures and axes; no global state, no windows."""
+
+from optgeom.plotting.figures import require_matplotlib, save_figure
+from optgeom.plotting.geometry import plot_angles, plot_geometry, plot_gram, plot_spectrum
+from optgeom.plotting.prototypes import plot_prototypes
+
+__all__ = ["plot_angles", "plot_geometry", "plot_gram", "plot_prototypes", "plot_spectrum", "require_matplotlib", "save_figure"]
