@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from optgeom_cli.profiles import profiles
+from optgeom_cli.solve import solve
 
 # Plain help and plain usage errors: rich would draw boxes around what scripts read line by line, and costs start-up time.
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 
 # One line a command, in the order of the help.
+app.command("solve")(solve)
 app.command("profiles")(profiles)
 
 

@@ -1,0 +1,184 @@
+"""`optgeom solve`: the optimal class-mean geometry."""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from optgeom_cli import class_input, loss_input
+from optgeom_cli.output import ExitCode, UsageError, emit_json, exit_on_error, notice
+from optgeom_cli.progress import working
+
+if TYPE_CHECKING:
+    from optgeom.classes import ClassDistribution
+    from optgeom.geometry import Geometry
+    from optgeom.losses.base import Loss
+
+
+class Solver(enum.StrEnum):
+    """Solvers of the command line."""
+
+    AUTO = "auto"
+    NEWTON = "newton"
+    LOW_RANK = "low-rank"
+    CONIC = "conic"
+
+
+_PANEL = "Output"
+_ENDINGS = {
+    "--out": (".npz", ".json"),
+    "--prototypes": (".npy", ".npz", ".csv", ".pt", ".safetensors"),
+    "--plot": (".png", ".svg", ".pdf"),
+}
+_EXTRAS = {".pt": ("torch", "torch"), ".safetensors": ("safetensors", "io")}  # ending: module, extra that installs it
+
+
+@exit_on_error()
+def solve(
+    counts: class_input.CountsOption = None,
+    proportions: class_input.ProportionsOption = None,
+    counts_file: class_input.CountsFileOption = None,
+    labels: class_input.LabelsOption = None,
+    profile: class_input.ProfileOption = None,
+    sampler: class_input.SamplerOption = "instance",
+    drop_empty: class_input.DropEmptyOption = False,
+    ignore_label: class_input.IgnoreLabelOption = None,
+    loss: loss_input.LossOption = loss_input.LossName.SUPCON,
+    temperature: loss_input.TemperatureOption = 0.1,
+    negatives: loss_input.NegativesOption = None,
+    alpha: loss_input.AlphaOption = None,
+    negatives_reduction: loss_input.ReductionOption = None,
+    sampling: loss_input.SamplingOption = None,
+    batch_size: loss_input.BatchSizeOption = None,
+    views: loss_input.ViewsOption = None,
+    singletons: loss_input.SingletonsOption = None,
+    dim: Annotated[
+        int | None, typer.Option("--dim", help="Embedding dimension; below the rank of the optimum the answer is a bracket.")
+    ] = None,
+    solver: Annotated[Solver, typer.Option("--solver", help="auto tries the others in turn, except conic.")] = Solver.AUTO,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |risk|.")] = 1e-8,
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="JSON with the Gram matrix, whatever the number of classes.", rich_help_panel=_PANEL)
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the geometry: .npz or .json.", rich_help_panel=_PANEL)
+    ] = None,
+    prototypes: Annotated[
+        Path | None,
+        typer.Option(
+            "--prototypes",
+            metavar="FILE",
+            help="Write the class means as vectors: .npy, .npz, .csv, .pt or .safetensors.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the geometry: .png, .svg or .pdf.", rich_help_panel=_PANEL)
+    ] = None,
+) -> None:
+    """Optimal class-mean geometry of a class distribution and a loss, with a certificate.
+
+    Exit code 4 when the certificate does not hold: the geometry is then shown for inspection and no file is written.
+    """
+    targets = {option: path for option, path in (("--out", out), ("--prototypes", prototypes), ("--plot", plot)) if path is not None}
+    _check_targets(targets)
+    classes = class_input.read_classes(
+        counts=counts,
+        proportions=proportions,
+        counts_file=counts_file,
+        labels=labels,
+        profile=profile,
+        sampler=sampler,
+        drop_empty=drop_empty,
+        ignore_label=ignore_label,
+    )
+    chosen = loss_input.read_loss(
+        loss=loss,
+        temperature=temperature,
+        negatives=negatives,
+        alpha=alpha,
+        negatives_reduction=negatives_reduction,
+        sampling=sampling,
+        batch_size=batch_size,
+        views=views,
+        singletons=singletons,
+    )
+
+    from optgeom.errors import NotCertifiedError
+
+    failure: NotCertifiedError | None = None
+    try:
+        geometry, needed = _solve(classes, chosen, dim, solver.value, tolerance)
+    except NotCertifiedError as error:
+        geometry, needed, failure, targets = error.geometry, None, error, {}
+    _write(geometry, targets, dim)
+    if json_output:
+        emit_json({**geometry.as_dict(full or None), **({} if needed is None else {"required_rank": needed})})
+    else:
+        from optgeom_cli.solve_report import report
+
+        report(geometry, source=_source(profile, counts_file, labels), required_rank=needed, files=targets)
+    if failure is not None:
+        notice(str(failure) + (" (no file was written)" if out or prototypes or plot else ""))
+        raise typer.Exit(ExitCode.NOT_CERTIFIED)
+
+
+def _solve(classes: ClassDistribution, loss: Loss, dim: int | None, solver: str, tolerance: float) -> tuple[Geometry, int | None]:
+    """The geometry and, when it is a bracket, the rank of the optimum without a limit on the dimension."""
+    import optgeom
+
+    with working(f"solving {classes.num_classes} classes"):
+        geometry = optgeom.solve(classes, loss, dim=dim, solver=solver, tolerance=tolerance)
+        needed = None if geometry.bracket is None else optgeom.solve(classes, loss, solver=solver, tolerance=tolerance).rank
+    return geometry, needed
+
+
+def _source(profile: str | None, *files: Path | None) -> str | None:
+    """What to call the classes: the profile or the file that they come from."""
+    return profile or next((str(path) for path in files if path is not None), None)
+
+
+def _check_targets(targets: dict[str, Path]) -> None:
+    """Refuse what cannot be written before the work, not after it."""
+    for option, path in targets.items():
+        if path.suffix.lower() not in _ENDINGS[option]:
+            raise UsageError(f"{option} must end in {', '.join(_ENDINGS[option])}; got {str(path)!r}")
+    same = [option for option, path in targets.items() if sum(path.absolute() == other.absolute() for other in targets.values()) > 1]
+    if same:
+        raise UsageError(f"{' and '.join(same)} must be different files; got {str(targets[same[0]])!r} for both")
+    for path in targets.values():
+        _check_writable(path)
+
+
+def _check_writable(path: Path) -> None:
+    from optgeom.errors import InvalidInputError, MissingDependencyError
+
+    if path.is_dir():
+        raise InvalidInputError(f"cannot write {path}: it is a folder (give a file name)")
+    if not path.absolute().parent.is_dir():
+        raise InvalidInputError(f"cannot write {path}: the folder {path.parent} does not exist (make it first)")
+    ending = path.suffix.lower()
+    if ending in _ENDINGS["--plot"]:
+        from optgeom.plotting import require_matplotlib
+
+        require_matplotlib()
+    elif ending in _EXTRAS and importlib.util.find_spec(_EXTRAS[ending][0]) is None:
+        module, extra = _EXTRAS[ending]
+        raise MissingDependencyError(f"saving {ending} needs {module}: pip install 'optgeom[{extra}]'")
+
+
+def _write(geometry: Geometry, targets: dict[str, Path], dim: int | None) -> None:
+    if "--out" in targets:
+        geometry.save(targets["--out"])
+    if "--prototypes" in targets:
+        geometry.save_prototypes(targets["--prototypes"], dim)
+    if "--plot" in targets:
+        from optgeom.plotting import plot_geometry, save_figure
+
+        with working("drawing"):
+            save_figure(plot_geometry(geometry), targets["--plot"])

@@ -1,0 +1,211 @@
+"""The terminal table of `optgeom solve`, for readers who never saw the theory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from optgeom.geometry import Geometry, Pair
+from optgeom.wording import describe_certificate, describe_loss, describe_regime, short, simplex_angle_deg
+from optgeom_cli.output import console
+
+MOST_COLUMNS = 100  # longer lines are hard to read on a wide terminal
+ALL_CLASSES = 20  # up to this many classes each has its line
+HEAD_AND_TAIL = 5
+SHOWN_PAIRS = 5
+SHOWN_NAMES = 4
+ZERO_DEGREES = 1e-5  # a few roundings of a cosine away from 1
+
+_KINDS = {
+    "--out": "the geometry; optgeom.Geometry.load reads it",
+    "--prototypes": "the class means as unit vectors, in class order",
+    "--plot": "the picture",
+}
+
+
+def report(geometry: Geometry, *, source: str | None, required_rank: int | None, files: Mapping[str, Path]) -> None:
+    """Print the answer on stdout.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    source : str or None
+        Profile or file that the classes come from.
+    required_rank : int or None
+        Rank of the optimum without a limit on the dimension, where the answer is a bracket.
+    files : mapping
+        Files written, by option.
+    """
+    out = console()
+    out.width = min(out.width, MOST_COLUMNS)
+    with out.capture() as captured:
+        _print(out, geometry, source, required_rank, files)
+    # rich fills every line up with blanks, which get in the way of copying and comparing.
+    typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
+
+
+def _print(out: Console, geometry: Geometry, source: str | None, required_rank: int | None, files: Mapping[str, Path]) -> None:
+    summary = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    summary.add_column(no_wrap=True, style="bold")
+    summary.add_column(overflow="fold")
+    for heading, text in _summary(geometry, source, required_rank):
+        summary.add_row(heading, Text(text))
+    for option, path in files.items():
+        summary.add_row("Written", Text(f"{path} ({_KINDS[option]})"))
+    out.print(summary)
+    if geometry.num_classes > 3 and not _all_equal(geometry) and not geometry.coincident_classes:
+        out.print()
+        out.print(_pairs_table(geometry))
+    out.print()
+    out.print(_classes_table(geometry))
+
+
+def _summary(geometry: Geometry, source: str | None, required_rank: int | None) -> Iterable[tuple[str, str]]:
+    yield "Classes", _classes_line(geometry, source)
+    yield "Loss", describe_loss(geometry.loss)
+    yield "Risk", f"{geometry.risk:.12g}" + _constant(geometry.loss)
+    yield "Regime", describe_regime(geometry)
+    yield from _angle_lines(geometry)
+    yield from _coincidence_lines(geometry)
+    yield "Rank", _rank_line(geometry, required_rank)
+    yield "Certificate", describe_certificate(geometry)
+    run = geometry.solver
+    yield "Solver", f"{run.name}, {run.iterations} iteration{'' if run.iterations == 1 else 's'}, {run.seconds:.2g} s"
+    for text in geometry.notes:
+        yield "Note", text
+
+
+def _constant(loss: Mapping[str, Any]) -> str:
+    """What the limit of large batches leaves out of the risk."""
+    if loss.get("name") != "supcon" or loss.get("batch_size") != "inf":
+        return ""
+    rows = "N - 1" if loss["views"] == 1 else f"{loss['views']} (N - 1)"
+    return f" (a large batch of N images adds log({rows}))"
+
+
+def _classes_line(geometry: Geometry, source: str | None) -> str:
+    classes = geometry.classes
+    text = f"{classes.num_classes}" + (f" of {source}" if source else "")
+    if classes.counts is not None:
+        text += f", {int(classes.counts.sum())} samples"
+    if classes.imbalance_factor == 1:
+        text += ", all equally frequent"
+    else:
+        text += f", the most frequent {classes.imbalance_factor:.6g} times as frequent as the rarest"
+    return text + (f" (sampler: n^{classes.sampler_power:g})" if classes.sampler_power != 1 else "")
+
+
+def _all_equal(geometry: Geometry) -> bool:
+    return bool(geometry.farthest_pairs(1)[0].angle_deg - geometry.min_angle_deg < 1e-7)
+
+
+def degrees(angle: float, geometry: Geometry) -> str:
+    """An angle with as many decimals as it takes to tell the angles of this geometry apart."""
+    if angle < 1:
+        return "0" if angle < ZERO_DEGREES else f"{angle:.2g}"
+    span = geometry.farthest_pairs(1)[0].angle_deg - geometry.min_angle_deg
+    return f"{angle:.{2 if span < 1e-7 else int(np.clip(np.ceil(1.5 - np.log10(span)), 2, 7))}f}"
+
+
+def _angle_lines(geometry: Geometry) -> Iterable[tuple[str, str]]:
+    reference = simplex_angle_deg(geometry.num_classes)
+    if geometry.num_classes == 2:
+        yield "Angle", f"{degrees(geometry.min_angle_deg, geometry)} degrees between the two classes"
+        return
+    if _all_equal(geometry):
+        same = " (the balanced simplex)" if abs(geometry.min_angle_deg - reference) < 1e-6 else ""
+        yield "Angles", f"all pairs of classes {degrees(geometry.min_angle_deg, geometry)} degrees apart{same}"
+        return
+    for heading, pair in (("Smallest angle", geometry.closest_pairs(1)[0]), ("Largest angle", geometry.farthest_pairs(1)[0])):
+        yield heading, f"{degrees(pair.angle_deg, geometry)} degrees (classes {_pair_names(geometry, pair)})"
+    yield "For comparison", f"{degrees(reference, geometry)} degrees for every pair if all classes were equally frequent"
+
+
+def _pair_names(geometry: Geometry, pair: Pair) -> str:
+    return f"{short(geometry.names[pair.first])} and {short(geometry.names[pair.second])}"
+
+
+def _coincidence_lines(geometry: Geometry) -> Iterable[tuple[str, str]]:
+    for number, members in enumerate(geometry.coincident_classes):
+        if number == SHOWN_NAMES:
+            yield "", f"and {len(geometry.coincident_classes) - number} more sets"
+            break
+        names = ", ".join(short(geometry.names[member]) for member in members[:SHOWN_NAMES])
+        more = f" and {len(members) - SHOWN_NAMES} more" if len(members) > SHOWN_NAMES else ""
+        yield "Same direction", f"{len(members)} classes: {names}{more}"
+    if geometry.num_near_coincident_pairs:
+        number = geometry.num_near_coincident_pairs
+        yield "Near pairs", f"{number} pair{' is' if number == 1 else 's are'} less than 1 degree apart"
+
+
+def _rank_line(geometry: Geometry, required_rank: int | None) -> str:
+    most = geometry.num_classes - 1
+    if required_rank is not None:
+        return f"{geometry.rank}; the optimum without a limit on the dimension has rank {required_rank}: it needs --dim {required_rank}"
+    text = f"{geometry.rank} of at most {most}: the class means fit in {geometry.rank} dimension{'' if geometry.rank == 1 else 's'}"
+    return text + (f" ({geometry.dim} asked for)" if geometry.dim is not None else "")
+
+
+def _pairs_table(geometry: Geometry) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title="Closest pairs", title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table.add_column("class", overflow="ellipsis", no_wrap=True)
+    table.add_column("class", overflow="ellipsis", no_wrap=True)
+    table.add_column("angle (degrees)", justify="right", no_wrap=True)
+    for pair in geometry.closest_pairs(SHOWN_PAIRS):
+        names = (Text(short(geometry.names[which])) for which in (pair.first, pair.second))
+        table.add_row(*names, degrees(pair.angle_deg, geometry))
+    return table
+
+
+def _classes_table(geometry: Geometry) -> Table:
+    classes = geometry.classes
+    order = classes.frequency_order()
+    whole = classes.num_classes <= ALL_CLASSES
+    title = "Classes by frequency" if whole else f"Most and least frequent classes ({classes.num_classes} in all)"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table.add_column("class", overflow="ellipsis", no_wrap=True)
+    if classes.counts is not None:
+        table.add_column("count", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("nearest class", overflow="ellipsis", no_wrap=True)
+    table.add_column("at (degrees)", justify="right", no_wrap=True)
+    parts = [order] if whole else [order[:HEAD_AND_TAIL], order[-HEAD_AND_TAIL:]]
+    for number, part in enumerate(parts):
+        if number:
+            table.add_row("...")
+        for which in part.tolist():
+            table.add_row(*_class_row(geometry, which))
+    return table
+
+
+def _class_row(geometry: Geometry, which: int) -> list[Any]:
+    classes = geometry.classes
+    nearest, others, angle = nearest_class(geometry, which)
+    row: list[Any] = [Text(short(classes.names[which]))]
+    if classes.counts is not None:
+        row.append(str(int(classes.counts[which])))
+    row.append(f"{100 * classes.proportions[which]:.3g} %")
+    row.append(Text(short(classes.names[nearest]) + (f" (+{others} more)" if others else "")))
+    row.append(degrees(angle, geometry))
+    return row
+
+
+def nearest_class(geometry: Geometry, which: int) -> tuple[int, int, float]:
+    """The nearest class, how many others are exactly as near, and the angle in degrees."""
+    group = int(geometry.index[which])
+    number = geometry.group_sizes.copy()
+    number[group] -= 1
+    cosines = np.where(number > 0, geometry.group_cosines[group], -np.inf)
+    best = float(cosines.max())
+    ties = cosines >= best - 1e-13  # rounding of cosines that symmetry makes equal
+    members = np.flatnonzero(geometry.index == np.flatnonzero(ties)[0])
+    nearest = int(members[members != which][0])
+    return nearest, int(number[ties].sum()) - 1, float(np.degrees(np.arccos(np.clip(best, -1.0, 1.0))))
