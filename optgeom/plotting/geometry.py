@@ -271,9 +271,9 @@ def _angle_summary(geometry: Geometry, groups: npt.NDArray[np.intp]) -> tuple[Ar
 
 def plot_spectrum(geometry: Geometry, axes: Axes | None = None) -> Axes:
     """Eigenvalues of the Gram matrix, largest first, with the rank marked; those below 1e-7 count as zero and lie on the lower edge."""
+    axes = axes or figures.new_axes()
     from matplotlib.ticker import MaxNLocator
 
-    axes = axes or figures.new_axes()
     values = geometry.eigenvalues()
     position = np.arange(1, values.size + 1)
     positive = values > ZERO_EIGENVALUE
@@ -282,7 +282,7 @@ def plot_spectrum(geometry: Geometry, axes: Axes | None = None) -> Axes:
     axes.plot(position[positive], values[positive], "o", color=BLUE, label="eigenvalue", **look)
     # On the lower edge, in the coordinates of the axes: a logarithmic axis has no place for zero.
     zeros = np.zeros(int((~positive).sum()))
-    edge = {"transform": axes.get_xaxis_transform(), "color": GREY, "markerfacecolor": "white", "zorder": 3}
+    edge: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "color": GREY, "markerfacecolor": "white", "zorder": 3}
     axes.plot(position[~positive], zeros, "o", label="zero", **edge, **look)
     highest, least = float(values[0]), float(values[positive].min())
     if highest > LOG_RATIO * least:

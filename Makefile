@@ -1,0 +1,42 @@
+# Everything starts from python3 alone: each target makes .venv and installs what it needs, once.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-all lint bench clean
+.DELETE_ON_ERROR:
+
+# The optimal geometry of a real long-tailed data set: table, picture, file.
+demo: $(VENV)/.installed-demo
+	@mkdir -p demo
+	$(BIN)/optgeom solve --profile places-lt --loss supcon --batch-size 256 --views 2 --temperature 0.1 \
+		--out demo/places-lt.npz --plot demo/places-lt.png
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+BENCHMARKS := $(wildcard benchmarks/bench_*.py)
+bench: $(VENV)/.installed-bench
+	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
+	$(if $(BENCHMARKS),,@echo "there are no benchmarks yet")
+
+# Outputs and caches; the environment stays (remove $(VENV) by hand).
+clean:
+	rm -rf demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find optgeom cli tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# A stamp an extra set: installing again only when the requirements change.
+$(VENV)/.installed-demo: EXTRAS := plot
+$(VENV)/.installed-dev: EXTRAS := plot,io,dev
+$(VENV)/.installed-bench: EXTRAS := plot,io,dev,bench
+$(VENV)/.installed-%: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
