@@ -27,7 +27,8 @@ def integer(name: str, value: Any, *, at_least: int, hint: str = "", infinite: b
     need = f"a whole number >= {at_least}" + (" or inf" if infinite else "")
     if infinite and isinstance(value, numbers.Real) and value == math.inf:
         return math.inf
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value) or value != int(value) or value < at_least:
+    whole = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value) and float(value).is_integer()
+    if not whole or value < at_least:
         raise InvalidInputError(f"`{name}` must be {need}; got {value!r}{remedy}")
     return int(value)
 

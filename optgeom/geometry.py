@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +68,8 @@ class Geometry:
         Embedding dimension that was asked for.
     bracket : (float, float) or None
         With `dim` below the rank of the unrestricted optimum: a lower bound of the risk and the best risk found, not certified to meet.
+    required_rank : int or None
+        With a bracket: the rank, hence the embedding dimension, of the unrestricted optimum.
     """
 
     classes: ClassDistribution
@@ -83,6 +84,7 @@ class Geometry:
     dim: int | None = None
     bracket: tuple[float, float] | None = None
     notes: tuple[str, ...] = field(default=())
+    required_rank: int | None = None
 
     def __post_init__(self) -> None:
         read_only(self.group_cosines)
@@ -123,7 +125,8 @@ class Geometry:
         """(C, C) Gram matrix of the class means, unit diagonal, in class order."""
         if self.num_classes > LARGEST_GRAM:
             raise InvalidInputError(
-                f"`gram` of {self.num_classes} classes would need {self.num_classes**2 * 8 / 2**30:.0f} GiB; use the group form (`group_cosines`, `cosine(i, j)`)"
+                f"`gram` of {self.num_classes} classes would need {self.num_classes**2 * 8 / 2**30:.0f} GiB; "
+                "use the group form (`group_cosines`, `cosine(i, j)`)"
             )
         return read_only(group_matrix.expand(self.group_cosines, np.ones(self.group_sizes.size), self.index))
 
@@ -156,7 +159,7 @@ class Geometry:
         return angles
 
     def eigenvalues(self) -> Array:
-        """Eigenvalues of the Gram matrix, descending; at most G plus one per group for C above 20000, where multiplicities are left out."""
+        """Eigenvalues of the Gram matrix, descending. Above 20000 classes each group's repeated eigenvalue is listed once."""
         ones = np.ones(self.group_sizes.size)
         block = np.linalg.eigvalsh(group_matrix.symmetric_block(self.group_cosines, ones, self.group_sizes))
         rest = group_matrix.complement(self.group_cosines, ones, self.group_sizes)
@@ -170,11 +173,14 @@ class Geometry:
         number = np.where(left == right, sizes[left] * (sizes[left] - 1) / 2, sizes[left] * sizes[right])
         held = number > 0
         left, right = left[held], right[held]
-        return left, right, np.degrees(arccos_clipped(self.group_cosines[left, right])), number[held]
+        cosines = self.group_cosines[left, right]
+        # arccos turns one unit of rounding below 1 into a microdegree; coincident classes are at 0.
+        angles = np.where(cosines > COINCIDENT_COSINE, 0.0, np.degrees(arccos_clipped(cosines)))
+        return left, right, angles, number[held]
 
-    def _pairs(self, order: Sequence[int] | Array, left: Any, right: Any, angles: Array, limit: int) -> tuple[Pair, ...]:
+    def _pairs(self, order: npt.NDArray[np.intp], left: Any, right: Any, angles: Array, limit: int) -> tuple[Pair, ...]:
         found: list[Pair] = []
-        for which in np.asarray(order, dtype=np.intp):
+        for which in order:
             first = np.flatnonzero(self.index == left[which])[: limit + 1]
             second = np.flatnonzero(self.index == right[which])[: limit + 1]
             for i in first:
@@ -232,7 +238,7 @@ class Geometry:
         return tuple((pair.first, pair.second) for pair in self._pairs(order, left, right, angles, LISTED_PAIRS))
 
     def as_dict(self, full: bool | None = None) -> dict[str, Any]:
-        """Plain values for JSON; `gram` is included up to 64 classes, or always with `full`; above 1000 classes groups stand for classes."""
+        """Plain values for JSON: `gram` up to 64 classes, or always with `full`; above 1000 classes groups stand for classes."""
         from optgeom import geometry_files
 
         return geometry_files.as_dict(self, full)
@@ -251,7 +257,7 @@ class Geometry:
         return geometry_files.load(path)
 
     def save_prototypes(self, path: str | os.PathLike[str], dim: int | None = None) -> None:
-        """Write `prototypes(dim)` to `.npy`, `.npz`, `.csv`, `.pt` or `.safetensors`, in class order, with names where the format has room."""
+        """Write `prototypes(dim)` to `.npy`, `.npz`, `.csv`, `.pt` or `.safetensors`, with class names where the format has room."""
         from optgeom import geometry_files
 
         geometry_files.save_prototypes(self, path, dim)

@@ -65,6 +65,7 @@ def as_dict(geometry: Geometry, full: bool | None = None) -> dict[str, Any]:
         found["dim"] = geometry.dim
     if geometry.bracket is not None:
         found["bracket"] = [_json_number(end) for end in geometry.bracket]
+        found["required_rank"] = geometry.required_rank
     return found
 
 
@@ -85,6 +86,7 @@ def _document(geometry: Geometry) -> dict[str, Any]:
         "solver": {"name": geometry.solver.name, "iterations": geometry.solver.iterations, "seconds": geometry.solver.seconds},
         "dim": geometry.dim,
         "bracket": geometry.bracket,
+        "required_rank": geometry.required_rank,
         "notes": list(geometry.notes),
     }
 
@@ -138,7 +140,8 @@ def load(path: str | os.PathLike[str]) -> Geometry:
         if document.get("format") != FORMAT:
             raise InvalidInputError(f"{path} is not a geometry written by optgeom")
         if document.get("version") != VERSION:
-            raise InvalidInputError(f"{path} has format version {document.get('version')}; this optgeom reads version {VERSION} (upgrade optgeom)")
+            found = document.get("version")
+            raise InvalidInputError(f"{path} has format version {found}; this optgeom reads version {VERSION} (upgrade optgeom)")
         return _rebuild(document, raw)
     except FileNotFoundError:
         raise InvalidInputError(f"{path} does not exist") from None
@@ -165,9 +168,16 @@ def _rebuild(document: dict[str, Any], raw: dict[str, Any]) -> Geometry:
         None if names is None else tuple(names),
         raw["kept"].astype(np.intp),
     )
-    floats = ("gap", "lower_bound", "primal_shift", "backward_error", "tolerance")
-    stored = document["certificate"]
-    certificate = Certificate(**{key: float(value) if key in floats else bool(value) for key, value in stored.items()})
+    held = document["certificate"]
+    certificate = Certificate(
+        certified=bool(held["certified"]),
+        gap=float(held["gap"]),
+        lower_bound=float(held["lower_bound"]),
+        primal_shift=float(held["primal_shift"]),
+        backward_error=float(held["backward_error"]),
+        tolerance=float(held["tolerance"]),
+        unique=bool(held["unique"]),
+    )
     bracket = document["bracket"]
     return Geometry(
         classes,
@@ -182,6 +192,7 @@ def _rebuild(document: dict[str, Any], raw: dict[str, Any]) -> Geometry:
         document["dim"],
         None if bracket is None else (float(bracket[0]), float(bracket[1])),
         tuple(document["notes"]),
+        document["required_rank"],
     )
 
 

@@ -56,9 +56,11 @@ def factor(cosines: Array, sizes: Sizes, index: np.ndarray[tuple[int], np.dtype[
     least = int(kept.sum() + own.sum())
     columns = least if dim is None else dim
     if columns < least:
-        raise InvalidInputError(f"`dim` must be at least the rank of the geometry, {least}; got {columns} (solve with dim={columns} for the best geometry there)")
+        remedy = f"solve with dim={columns} for the best geometry there"
+        raise InvalidInputError(f"`dim` must be at least the rank of the geometry, {least}; got {columns} ({remedy})")
     if index.size * columns > LARGEST_TABLE:
-        raise InvalidInputError(f"prototypes of {index.size} classes in {columns} dimensions do not fit in memory; use the group form (`group_cosines`)")
+        wanted = f"prototypes of {index.size} classes in {columns} dimensions"
+        raise InvalidInputError(f"{wanted} do not fit in memory; use the group form (`group_cosines`)")
     table = np.zeros((index.size, columns))
     table[:, : means.shape[1]] = means[index]
     offset = means.shape[1]

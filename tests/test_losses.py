@@ -187,7 +187,7 @@ def test_derivatives_match_finite_differences(loss: Loss, counts: list[int]) -> 
     np.testing.assert_allclose(program.rows.hessian_product(t, direction)[there], curvature[there], atol=1e-9)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=label_of)
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if program_of(loss).rows.has_majorizer], ids=label_of)
 def test_the_majorizer_touches_and_lies_above(loss: Loss) -> None:
     rows = program_of(loss).rows
     here, there = ((random_gram(4, 3, seed=seed) - 1) / 0.3 for seed in (3, 4))
@@ -223,7 +223,7 @@ def test_groups_change_nothing(loss: Loss) -> None:
     change = change + change.T
     index = grouped.groups.index
     full_change = np.where(np.eye(6) > 0, 0.0, change[np.ix_(index, index)])
-    moved, full_moved = grouped.gradient_derivative(cosines, change), apart.gradient_derivative(full, full_change)
+    moved, full_moved = grouped.gradient_derivative(cosines)(change), apart.gradient_derivative(full)(full_change)
     for i, j in itertools.permutations(range(6), 2):
         assert full_gradient[i, j] == pytest.approx(gradient[index[i], index[j]], abs=1e-12)
         assert full_moved[i, j] == pytest.approx(moved[index[i], index[j]], abs=1e-12)
@@ -268,7 +268,7 @@ def test_smallest_temperature_without_a_constant(k: int, sampling: str) -> None:
     program = program_of(InfoNCE(0.006, k, 0.0, "sum", sampling))
     gram = np.array([[1.0, -0.9, 0.1, -1.0], [-0.9, 1.0, -0.4, 0.6], [0.1, -0.4, 1.0, -0.6], [-1.0, 0.6, -0.6, 1.0]])
     assert program.risk(gram) == pytest.approx(literal_infonce(gram, 0.006, k, 0.0, 1.0, negative_law(sampling)), rel=1e-12)
-    moved = program.gradient_derivative(gram, np.ones((4, 4)))
+    moved = program.gradient_derivative(gram)(np.ones((4, 4)))
     assert np.all(np.isfinite(moved[~np.eye(4, dtype=bool)]))
 
 

@@ -14,9 +14,7 @@ from optgeom_cli.output import ExitCode, UsageError, emit_json, exit_on_error, n
 from optgeom_cli.progress import working
 
 if TYPE_CHECKING:
-    from optgeom.classes import ClassDistribution
     from optgeom.geometry import Geometry
-    from optgeom.losses.base import Loss
 
 
 class Solver(enum.StrEnum):
@@ -61,6 +59,9 @@ def solve(
     ] = None,
     solver: Annotated[Solver, typer.Option("--solver", help="auto tries the others in turn, except conic.")] = Solver.AUTO,
     tolerance: Annotated[float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |risk|.")] = 1e-8,
+    backward_tolerance: Annotated[
+        float, typer.Option("--backward-tolerance", help="Backward error that counts as certified; 1e-6 for very rare classes.")
+    ] = 1e-8,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
     full: Annotated[
         bool, typer.Option("--full", help="JSON with the Gram matrix, whatever the number of classes.", rich_help_panel=_PANEL)
@@ -109,33 +110,25 @@ def solve(
         singletons=singletons,
     )
 
+    import optgeom
     from optgeom.errors import NotCertifiedError
 
     failure: NotCertifiedError | None = None
     try:
-        geometry, needed = _solve(classes, chosen, dim, solver.value, tolerance)
+        with working(f"solving {classes.num_classes} classes"):
+            geometry = optgeom.solve(classes, chosen, dim, solver.value, tolerance, backward_tolerance)
     except NotCertifiedError as error:
-        geometry, needed, failure, targets = error.geometry, None, error, {}
+        geometry, failure, targets = error.geometry, error, {}
     _write(geometry, targets, dim)
     if json_output:
-        emit_json({**geometry.as_dict(full or None), **({} if needed is None else {"required_rank": needed})})
+        emit_json(geometry.as_dict(full or None))
     else:
         from optgeom_cli.solve_report import report
 
-        report(geometry, source=_source(profile, counts_file, labels), required_rank=needed, files=targets)
+        report(geometry, source=_source(profile, counts_file, labels), files=targets)
     if failure is not None:
         notice(str(failure) + (" (no file was written)" if out or prototypes or plot else ""))
         raise typer.Exit(ExitCode.NOT_CERTIFIED)
-
-
-def _solve(classes: ClassDistribution, loss: Loss, dim: int | None, solver: str, tolerance: float) -> tuple[Geometry, int | None]:
-    """The geometry and, when it is a bracket, the rank of the optimum without a limit on the dimension."""
-    import optgeom
-
-    with working(f"solving {classes.num_classes} classes"):
-        geometry = optgeom.solve(classes, loss, dim=dim, solver=solver, tolerance=tolerance)
-        needed = None if geometry.bracket is None else optgeom.solve(classes, loss, solver=solver, tolerance=tolerance).rank
-    return geometry, needed
 
 
 def _source(profile: str | None, *files: Path | None) -> str | None:

@@ -31,7 +31,7 @@ _KINDS = {
 }
 
 
-def report(geometry: Geometry, *, source: str | None, required_rank: int | None, files: Mapping[str, Path]) -> None:
+def report(geometry: Geometry, *, source: str | None, files: Mapping[str, Path]) -> None:
     """Print the answer on stdout.
 
     Parameters
@@ -39,24 +39,22 @@ def report(geometry: Geometry, *, source: str | None, required_rank: int | None,
     geometry : Geometry
     source : str or None
         Profile or file that the classes come from.
-    required_rank : int or None
-        Rank of the optimum without a limit on the dimension, where the answer is a bracket.
     files : mapping
         Files written, by option.
     """
     out = console()
     out.width = min(out.width, MOST_COLUMNS)
     with out.capture() as captured:
-        _print(out, geometry, source, required_rank, files)
+        _print(out, geometry, source, files)
     # rich fills every line up with blanks, which get in the way of copying and comparing.
     typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
 
 
-def _print(out: Console, geometry: Geometry, source: str | None, required_rank: int | None, files: Mapping[str, Path]) -> None:
+def _print(out: Console, geometry: Geometry, source: str | None, files: Mapping[str, Path]) -> None:
     summary = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     summary.add_column(no_wrap=True, style="bold")
     summary.add_column(overflow="fold")
-    for heading, text in _summary(geometry, source, required_rank):
+    for heading, text in _summary(geometry, source):
         summary.add_row(heading, Text(text))
     for option, path in files.items():
         summary.add_row("Written", Text(f"{path} ({_KINDS[option]})"))
@@ -68,14 +66,14 @@ def _print(out: Console, geometry: Geometry, source: str | None, required_rank: 
     out.print(_classes_table(geometry))
 
 
-def _summary(geometry: Geometry, source: str | None, required_rank: int | None) -> Iterable[tuple[str, str]]:
+def _summary(geometry: Geometry, source: str | None) -> Iterable[tuple[str, str]]:
     yield "Classes", _classes_line(geometry, source)
     yield "Loss", describe_loss(geometry.loss)
     yield "Risk", f"{geometry.risk:.12g}" + _constant(geometry.loss)
     yield "Regime", describe_regime(geometry)
     yield from _angle_lines(geometry)
     yield from _coincidence_lines(geometry)
-    yield "Rank", _rank_line(geometry, required_rank)
+    yield "Rank", _rank_line(geometry)
     yield "Certificate", describe_certificate(geometry)
     run = geometry.solver
     yield "Solver", f"{run.name}, {run.iterations} iteration{'' if run.iterations == 1 else 's'}, {run.seconds:.2g} s"
@@ -146,10 +144,11 @@ def _coincidence_lines(geometry: Geometry) -> Iterable[tuple[str, str]]:
         yield "Near pairs", f"{number} pair{' is' if number == 1 else 's are'} less than 1 degree apart"
 
 
-def _rank_line(geometry: Geometry, required_rank: int | None) -> str:
+def _rank_line(geometry: Geometry) -> str:
     most = geometry.num_classes - 1
-    if required_rank is not None:
-        return f"{geometry.rank}; the optimum without a limit on the dimension has rank {required_rank}: it needs --dim {required_rank}"
+    needed = geometry.required_rank
+    if needed is not None:
+        return f"{geometry.rank}; the optimum without a limit on the dimension has rank {needed}: it needs --dim {needed}"
     text = f"{geometry.rank} of at most {most}: the class means fit in {geometry.rank} dimension{'' if geometry.rank == 1 else 's'}"
     return text + (f" ({geometry.dim} asked for)" if geometry.dim is not None else "")
 

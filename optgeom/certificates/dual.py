@@ -16,9 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
-from optgeom._numerics import EPS, Array, psd_part
+from optgeom._numerics import EPS, Array
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 
@@ -84,7 +85,7 @@ def _shift(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[
     return max(0.0, rounding - lowest), lowest, rest
 
 
-def _residual_bound(scaled: Array, negative: float, pairs: Array, sizes: group_matrix.Sizes) -> float:
+def _residual_bound(scaled: Array, negative: float, pairs: npt.NDArray[np.bool_], sizes: group_matrix.Sizes) -> float:
     """Upper bound of the dual residual from the size of the negative part alone: none of its entries exceeds its norm."""
     m = sizes.astype(np.float64)
     per_pair = 1.0 / np.sqrt(m[:, None] * m[None, :])
@@ -93,11 +94,17 @@ def _residual_bound(scaled: Array, negative: float, pairs: Array, sizes: group_m
     return float(np.max(relative, where=pairs, initial=0.0))
 
 
-def _residual(scaled: Array, rest: Array, pairs: Array, sizes: group_matrix.Sizes) -> float:
-    """max over pairs of |G' - N| / G', N the positive semidefinite part; |N_ij| / sqrt(N_ii N_jj) where G' is 0."""
-    part, _ = psd_part(group_matrix.symmetric_block(scaled, np.ones(sizes.size), sizes))
-    between, diagonal = group_matrix.from_blocks(part, np.maximum(rest, 0.0), sizes)
-    root = np.sqrt(np.maximum(diagonal, np.finfo(np.float64).tiny))
-    free = np.abs(between) / (root[:, None] * root[None, :])
-    forced = np.abs(scaled - between) / np.where(scaled > 0, scaled, 1.0)
+def _residual(scaled: Array, rest: Array, pairs: npt.NDArray[np.bool_], sizes: group_matrix.Sizes) -> float:
+    """max over pairs of |G' - N| / G', N the positive semidefinite part; |N_ij| / sqrt(N_ii N_jj) where G' is 0.
+
+    The difference is the negative part itself. Subtracting a recomposed positive part instead would leave the rounding of its large
+    entries on the pairs of rare classes, whose entries are small in a collapsed geometry.
+    """
+    eigenvalues, vectors = scipy.linalg.eigh(group_matrix.symmetric_block(scaled, np.ones(sizes.size), sizes))
+    below = eigenvalues < 0
+    removed = (vectors[:, below] * -eigenvalues[below]) @ vectors[:, below].T
+    change, diagonal = group_matrix.from_blocks(removed, np.maximum(-rest, 0.0), sizes)
+    root = np.sqrt(1.0 + diagonal)
+    free = np.abs(change) / (root[:, None] * root[None, :])
+    forced = np.abs(change) / np.where(scaled > 0, scaled, 1.0)
     return float(np.max(np.where(scaled > 0, forced, free), where=pairs, initial=0.0))

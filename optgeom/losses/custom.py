@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -85,7 +85,8 @@ class GeneralizedContrastive(Loss):
         _checks.choice("sampling", self.sampling, ("ucl", "scl"))
         missing = [part for part in ("value", "derivative", "is_additive") if not hasattr(self.psi, part)]
         if missing:
-            raise IncompatibleError(f"`psi` must have value, derivative and is_additive; {type(self.psi).__name__} lacks {', '.join(missing)}")
+            lacks = ", ".join(missing)
+            raise IncompatibleError(f"`psi` must have value, derivative and is_additive; {type(self.psi).__name__} lacks {lacks}")
 
     def rows(self, groups: ClassGroups) -> RowLoss:
         found = (law.ucl if self.sampling == "ucl" else law.scl)(groups.sizes, groups.proportions)
@@ -141,8 +142,9 @@ class SeparableRows(RowLoss):
             curvature = (self._slope(t + step) - self._slope(t - step)) / (2 * step)
         return np.asarray(self.k * self.law.other * curvature)
 
-    def hessian_product(self, t: Array, direction: Array) -> Array:
-        return self.pair_slopes(t) * direction
+    def curvature(self, t: Array) -> Callable[[Array], Array]:
+        slopes = self.pair_slopes(t)
+        return lambda direction: np.asarray(slopes * direction)
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,10 @@ class EnumeratedRows(RowLoss):
 
     def value(self, t: Array) -> Array:
         extended = np.column_stack([t, np.zeros(t.shape[0])])
-        return np.asarray(sum((chance * self.psi.value(extended.T[drawn].transpose(0, 2, 1))).sum(axis=0) for drawn, chance in self._outcomes()))
+        total = np.zeros(t.shape[0])
+        for drawn, chance in self._outcomes():
+            total += (chance * self.psi.value(extended.T[drawn].transpose(0, 2, 1))).sum(axis=0)
+        return total
 
     def _pull(self, t: Array) -> Array:
         extended = np.column_stack([t, np.zeros(t.shape[0])])
@@ -184,12 +189,15 @@ class EnumeratedRows(RowLoss):
     def log_pull(self, t: Array) -> Array:
         return log_nonnegative(np.maximum(self._pull(t), 0.0))
 
-    def hessian_product(self, t: Array, direction: Array) -> Array:
-        size = float(np.max(np.abs(direction)))
-        if size == 0:
-            return np.zeros_like(direction)
-        step = DIFFERENCE / size
-        return np.asarray((self._pull(t + step * direction) - self._pull(t - step * direction)) / (2 * step))
+    def curvature(self, t: Array) -> Callable[[Array], Array]:
+        def product(direction: Array) -> Array:
+            size = float(np.max(np.abs(direction)))
+            if size == 0:
+                return np.zeros_like(direction)
+            step = DIFFERENCE / size
+            return np.asarray((self._pull(t + step * direction) - self._pull(t - step * direction)) / (2 * step))
+
+        return product
 
 
 def _multisets(categories: int, size: int) -> npt.NDArray[np.intp]:

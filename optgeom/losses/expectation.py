@@ -213,27 +213,54 @@ def expect(counts: Multinomial, t: Array) -> Expectation:
     return Expectation(log_over_a, log_mean, k * law.other * weight, offset)
 
 
-def second_moment_product(counts: Multinomial, t: Array, direction: Array) -> Array:
-    """(G, G) array sum_l E[n_j n_l / Y^2] x_j x_l direction_l: the part of the Hessian of E log Y that is not diagonal.
+DENSE_MOMENTS = 1 << 25  # entries of the table of all second moments that is still worth keeping (256 MiB)
 
-    `direction` (G, G) perturbs t; the sum runs over the classes l other than the anchor's own.
+
+class SecondMoments:
+    """The part of the Hessian of E log Y that is not diagonal, at one t: direction -> sum_l E[n_j n_l / Y^2] x_j x_l direction_l.
+
+    Directions are (G, G) perturbations of t; the sum runs over the classes l other than the anchor's own. While the (G, G, G) table of
+    moments fits, it is computed once (a product then costs no quadrature); otherwise each product marches through the nodes.
     """
-    law, k, a = counts.law, counts.k, counts.a
-    t = _within_range(counts, t)
-    x = np.exp(t)
-    moved = x * direction
-    weighted = law.count * law.other * moved
-    pairs = np.zeros_like(t)
-    same = np.zeros_like(t)
-    for nodes in _march(counts, t):
-        rows = nodes.rows
-        # Beyond 1e150 every exp(-s x) is below 1e-100 (x >= exp(-340) where a = 0), but the square of s overflows.
-        tilt = np.minimum(nodes.ds, 1e150) * np.minimum(nodes.s, 1e150) * np.exp(-a * nodes.s)
-        if k > 1:
-            inner = np.matmul(nodes.decay, weighted[rows, :, None])[:, :, 0]
-            with np.errstate(invalid="ignore"):
-                coefficient = np.where(inner != 0, tilt * np.exp(nodes.log_power(k - 2)) * inner, 0.0)
-            pairs[rows] += np.matmul(coefficient[:, None, :], nodes.decay)[:, 0, :]
-        coefficient = tilt * np.exp(nodes.log_power(k - 1))
-        same[rows] += np.matmul(coefficient[:, None, :], nodes.decay)[:, 0, :]
-    return np.asarray(k * law.other * x * ((k - 1) * pairs + same * moved))
+
+    def __init__(self, counts: Multinomial, t: Array) -> None:
+        self.counts = counts
+        self.t = _within_range(counts, t)
+        self.x = np.exp(self.t)
+        g = t.shape[0]
+        # A table costs as much as G / 2 products by marching, so it pays wherever it fits.
+        self.table = np.zeros((g, g, g)) if counts.k > 1 and g**3 <= DENSE_MOMENTS else None
+        self.same = np.zeros_like(t)
+        for nodes, pair_tilt, same_tilt in self._tilts():
+            self.same[nodes.rows] += np.matmul(same_tilt[:, None, :], nodes.decay)[:, 0, :]
+            if self.table is not None:
+                self.table[nodes.rows] += np.matmul((nodes.decay * pair_tilt[:, :, None]).transpose(0, 2, 1), nodes.decay)
+
+    def _tilts(self) -> Iterator[tuple[_Nodes, Array, Array]]:
+        k, a = self.counts.k, self.counts.a
+        for nodes in _march(self.counts, self.t):
+            # Beyond 1e150 every exp(-s x) is below 1e-100 (x >= exp(-340) where a = 0), but the square of s overflows.
+            tilt = np.minimum(nodes.ds, 1e150) * np.minimum(nodes.s, 1e150) * np.exp(-a * nodes.s)
+            pair = tilt * np.exp(nodes.log_power(k - 2)) if k > 1 else np.zeros_like(tilt)
+            yield nodes, pair, tilt * np.exp(nodes.log_power(k - 1))
+
+    def product(self, direction: Array) -> Array:
+        """(G, G) result for a (G, G) direction."""
+        law, k = self.counts.law, self.counts.k
+        moved = self.x * direction
+        weighted = law.count * law.other * moved
+        pairs = np.zeros_like(moved)
+        if self.table is not None:
+            pairs = np.matmul(self.table, weighted[:, :, None])[:, :, 0]
+        elif k > 1:
+            for nodes, pair_tilt, _ in self._tilts():
+                inner = np.matmul(nodes.decay, weighted[nodes.rows, :, None])[:, :, 0]
+                with np.errstate(invalid="ignore"):
+                    coefficient = np.where(inner != 0, pair_tilt * inner, 0.0)
+                pairs[nodes.rows] += np.matmul(coefficient[:, None, :], nodes.decay)[:, 0, :]
+        return np.asarray(k * law.other * self.x * ((k - 1) * pairs + self.same * moved))
+
+
+def second_moment_product(counts: Multinomial, t: Array, direction: Array) -> Array:
+    """One product with `SecondMoments`."""
+    return SecondMoments(counts, t).product(direction)

@@ -15,7 +15,7 @@ from optgeom.errors import InvalidInputError
 from optgeom.losses import law
 from optgeom.losses.base import Loss, plain
 from optgeom.losses.expectation import LARGEST_EXPONENT, Multinomial
-from optgeom.losses.rows import LogSumRows, MultinomialRows, RowLoss
+from optgeom.losses.rows import LinearRows, LogSumRows, MultinomialRows, RowLoss
 
 if TYPE_CHECKING:
     from optgeom.classes import ClassGroups
@@ -90,13 +90,14 @@ class InfoNCE(Loss):
     def rows(self, groups: ClassGroups) -> RowLoss:
         found = self._law(groups)
         weight = groups.proportions
-        linear = self.alpha == 0 and self.negatives == 1
         if self.negatives == math.inf:
             return LogSumRows(found.count, weight, self.alpha + found.own, log_nonnegative(found.other))
         k = int(self.negatives)
         factor = 1.0 if self.negatives_reduction == "sum" else 1.0 / k
+        if k == 1 and self.alpha == 0:
+            return LinearRows(found.count, weight, found, math.log(factor))
         counts = Multinomial(found, k, self.alpha / factor)
-        return MultinomialRows(found.count, weight, counts, float(log_nonnegative(self.alpha)), math.log(factor), linear)
+        return MultinomialRows(found.count, weight, counts, float(log_nonnegative(self.alpha)), math.log(factor))
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -5,21 +5,22 @@ anchor's own class i of group g (the diagonal is the other classes of the same g
 
     F = sum_g m_g anchor_weight_g value_g(t_g),        pull_gh = d value_g / d t_ij   for one such class j.
 
-Solvers ask for what they need: the second-order solver for `hessian_product`, the Newton solver for a `majorizer`
+Solvers ask for what they need: the second-order solver for `curvature`, the Newton solver for a `majorizer`
 (log-sum losses) or for `pair_slopes` (separable losses).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, log_nonnegative, logsumexp_rows
-from optgeom.losses.expectation import Multinomial, expect, second_moment_product
-from optgeom.losses.law import other_classes
+from optgeom.losses.expectation import Multinomial, SecondMoments, expect
+from optgeom.losses.law import NegativeLaw, other_classes
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,12 @@ class RowLoss(ABC):
         """(G, G) log of the derivative with respect to one t_ij; -inf where there is no force."""
 
     @abstractmethod
+    def curvature(self, t: Array) -> Callable[[Array], Array]:
+        """Hessian products at t: a function from a (G, G) direction to the (G, G) derivative of the pull along it."""
+
     def hessian_product(self, t: Array, direction: Array) -> Array:
-        """(G, G) derivative of the pull along a (G, G) direction."""
+        """One product; where several are needed at the same t, keep the function that `curvature` returns."""
+        return self.curvature(t)(direction)
 
     def majorizer(self, t: Array) -> Majorizer:
         """Log-sum upper bound at t; only where `has_majorizer`."""
@@ -93,7 +98,6 @@ class LogSumRows(RowLoss):
     anchor_weight: Array
     offset: Array  # (G,) >= 0
     log_weight: Array  # (G, G), -inf where there is no negative
-    is_linear: bool = False
     has_majorizer: bool = True
 
     def _log_terms(self, t: Array) -> Array:
@@ -111,9 +115,10 @@ class LogSumRows(RowLoss):
     def log_pull(self, t: Array) -> Array:
         return np.asarray(self.log_weight + t - self._log_sum(t)[:, None])
 
-    def hessian_product(self, t: Array, direction: Array) -> Array:
+    def curvature(self, t: Array) -> Callable[[Array], Array]:
         pull = np.exp(self.log_pull(t))
-        return np.asarray(pull * (direction - (self.count * pull * direction).sum(axis=1)[:, None]))
+        counted = self.count * pull
+        return lambda direction: np.asarray(pull * (direction - np.einsum("gh,gh->g", counted, direction)[:, None]))
 
     def majorizer(self, t: Array) -> Majorizer:
         return Majorizer(log_nonnegative(self.offset), self.log_weight, np.ones(self.offset.size), exact=True)
@@ -122,6 +127,27 @@ class LogSumRows(RowLoss):
         sizes = np.where(merged, 1, np.diag(self.count) + 1).astype(np.int64)
         column = np.where(merged, np.log(np.diag(self.count) + 1), 0.0)
         return replace(self, count=other_classes(sizes), log_weight=self.log_weight + column[None, :])
+
+
+@dataclass(frozen=True)
+class LinearRows(RowLoss):
+    """value_g = constant + sum_h count_gh p_gh t_gh: one negative without the positive in the denominator (k = 1, alpha = 0)."""
+
+    count: Array
+    anchor_weight: Array
+    law: NegativeLaw
+    constant: float  # log q
+    is_linear: bool = True
+
+    def value(self, t: Array) -> Array:
+        held = self.count * self.law.other
+        return np.asarray(self.constant + np.where(held > 0, held * t, 0.0).sum(axis=1))
+
+    def log_pull(self, t: Array) -> Array:
+        return log_nonnegative(self.law.other)
+
+    def curvature(self, t: Array) -> Callable[[Array], Array]:
+        return np.zeros_like
 
 
 @dataclass(frozen=True)
@@ -136,7 +162,6 @@ class MultinomialRows(RowLoss):
     counts: Multinomial
     log_alpha: float  # log of the constant in the loss, -inf when there is none
     log_factor: float  # log q
-    is_linear: bool = False
     has_majorizer: bool = True
 
     def value(self, t: Array) -> Array:
@@ -148,9 +173,10 @@ class MultinomialRows(RowLoss):
     def log_pull(self, t: Array) -> Array:
         return np.asarray(log_nonnegative(expect(self.counts, t).weight) + t)
 
-    def hessian_product(self, t: Array, direction: Array) -> Array:
+    def curvature(self, t: Array) -> Callable[[Array], Array]:
         pull = np.exp(self.log_pull(t))
-        return np.asarray(pull * direction - second_moment_product(self.counts, t, direction))
+        moments = SecondMoments(self.counts, t)
+        return lambda direction: np.asarray(pull * direction - moments.product(direction))
 
     def majorizer(self, t: Array) -> Majorizer:
         found = expect(self.counts, t)

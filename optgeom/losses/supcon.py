@@ -133,7 +133,9 @@ class SupConFullBatch(Loss):
 
     def _row_counts(self, groups: ClassGroups) -> npt.NDArray[np.float64]:
         if groups.counts is None:
-            raise InvalidInputError("`classes` must hold whole counts for the full-batch SupCon loss; got proportions (give counts, without a sampler)")
+            raise InvalidInputError(
+                "`classes` must hold whole counts for the full-batch SupCon loss; got proportions (give counts, without a sampler)"
+            )
         return groups.counts.astype(np.float64) * self.views
 
     def coincident(self, groups: ClassGroups) -> npt.NDArray[np.bool_]:
@@ -142,7 +144,9 @@ class SupConFullBatch(Loss):
     def rows(self, groups: ClassGroups) -> RowLoss:
         rows = self._row_counts(groups)
         if np.all(rows == 1):
-            raise InvalidInputError("`counts` must hold a class with two rows or more; got only singletons (no anchor has a positive: SupCon is undefined)")
+            raise InvalidInputError(
+                "`counts` must hold a class with two rows or more; got only singletons (no anchor has a positive: SupCon is undefined)"
+            )
         with_positive = rows > 1  # not >= 2: the homotopy of the solver passes through counts that are not whole
         total = np.sum(groups.sizes * rows * (with_positive if self.singletons == "skip" else 1.0))
         count = law.other_classes(groups.sizes)

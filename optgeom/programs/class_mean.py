@@ -9,6 +9,7 @@ the group, and 1 where the group holds a single class.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -80,11 +81,16 @@ class ClassMeanProgram:
         log_pull = np.where(self.rows.count > 0, log_pull, -np.inf)
         return np.asarray(np.logaddexp(log_pull, log_pull.T) - np.log(2 * self.temperature))
 
-    def gradient_derivative(self, cosines: Array, direction: Array) -> Array:
-        """(G, G) derivative of G' along a symmetric direction of the cosines, for one pair of classes."""
-        moved = self.rows.hessian_product(self.exponents(cosines), direction / self.temperature)
-        half = np.where(self.rows.count > 0, moved * self.rows.anchor_weight[:, None], 0.0)
-        return np.asarray((half + half.T) / (2 * self.temperature))
+    def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
+        """Function from a symmetric (G, G) direction of the cosines to the derivative of G' along it, for one pair of classes."""
+        product = self.rows.curvature(self.exponents(cosines))
+        pairs, weight = self.rows.count > 0, self.rows.anchor_weight[:, None]
+
+        def derivative(direction: Array) -> Array:
+            half = np.where(pairs, product(direction / self.temperature) * weight, 0.0)
+            return np.asarray((half + half.T) / (2 * self.temperature))
+
+        return derivative
 
     def pair_counts(self) -> Array:
         """(G, G) number of ordered pairs of different classes between two groups: m_g m_h, and m_g (m_g - 1) on the diagonal."""

@@ -18,6 +18,7 @@ from optgeom.geometry import Geometry, SolverRun
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers import candidates, dimension_limited
+from optgeom.solvers.interior_point import start_linear
 from optgeom.solvers.low_rank import solve_low_rank
 from optgeom.solvers.newton import NewtonResult, simplex, solve_by_homotopy, solve_newton
 from optgeom.solvers.separable import solve_separable
@@ -122,8 +123,11 @@ def _run(program: ClassMeanProgram, solver: str, tolerance: float, judge: candid
             start = result.cosines
         if solver == "newton" or (attempts and _settled(attempts[-1][0])):
             return _best(attempts)
+    before = 0
+    if reduced.rows.is_linear:
+        start, before = start_linear(reduced)
     low = solve_low_rank(reduced, start, tolerance)
-    attempts.append((judge(_lifted(program, low.certified.cosines)), "low-rank", low.iterations))
+    attempts.append((judge(_lifted(program, low.certified.cosines)), "low-rank", before + low.iterations))
     return _best(attempts)
 
 
@@ -147,7 +151,8 @@ def _lifted(program: ClassMeanProgram, cosines: Array) -> Array:
 def _settled(found: Certified) -> bool:
     """Certified, or optimal to rounding with only the backward error left: the floor of rare classes, which no solver gets below."""
     held = found.certificate
-    return held.certified or (held.primal_shift <= PRIMAL_SHIFT_LIMIT and held.gap <= 1e-12 * (1 + abs(found.risk)) and held.backward_error < 1e-5)
+    optimal = held.primal_shift <= PRIMAL_SHIFT_LIMIT and held.gap <= 1e-12 * (1 + abs(found.risk))
+    return held.certified or (optimal and held.backward_error < 1e-5)
 
 
 def _best(attempts: list[Attempt]) -> Attempt:
@@ -179,6 +184,7 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
         solver=SolverRun("low-rank, dimension limited", steps, time.perf_counter() - began),
         dim=dim,
         bracket=(lower, risk),
+        required_rank=relaxed.rank,
     )
 
 
@@ -196,7 +202,8 @@ def certify_gram(
     """
     given = np.array(gram, dtype=np.float64)
     if given.shape != (classes.num_classes, classes.num_classes):
-        raise InvalidInputError(f"`gram` must have shape (C, C) = ({classes.num_classes}, {classes.num_classes}) in class order; got {given.shape}")
+        shape = (classes.num_classes, classes.num_classes)
+        raise InvalidInputError(f"`gram` must have shape (C, C) = {shape} in class order; got {given.shape}")
     if not np.all(np.isfinite(given)):
         row, column = np.argwhere(~np.isfinite(given))[0]
         raise InvalidInputError(f"`gram` must be finite; got {given[row, column]} in row {row}, column {column}")

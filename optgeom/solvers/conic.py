@@ -24,7 +24,7 @@ from scipy.special import gammaln
 from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.errors import IncompatibleError, MissingDependencyError, SolverError
-from optgeom.losses.rows import LogSumRows, MultinomialRows
+from optgeom.losses.rows import LinearRows, LogSumRows, MultinomialRows
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 
@@ -141,6 +141,8 @@ def _log_sums(program: ClassMeanProgram, index: npt.NDArray[np.intp], limit: int
     rows = program.rows
     if isinstance(rows, LogSumRows):
         terms = _direct_terms(rows, index)
+    elif isinstance(rows, LinearRows):
+        terms = _linear_terms(rows, index)
     elif isinstance(rows, MultinomialRows):
         needed = sum(math.comb(rows.counts.k + support - 1, support - 1) for support in _supports(rows, index))
         if needed > limit:
@@ -174,6 +176,13 @@ def _direct_terms(rows: LogSumRows, index: npt.NDArray[np.intp]) -> Iterator[tup
         kept = np.isfinite(logs)
         if rows.anchor_weight[group] > 0:
             yield float(rows.anchor_weight[group]), anchor, logs[kept], columns[kept]
+
+
+def _linear_terms(rows: LinearRows, index: npt.NDArray[np.intp]) -> Iterator[tuple[float, int, Array, npt.NDArray[np.intp]]]:
+    """Log-sums of one term each."""
+    for anchor, group in enumerate(index):
+        for other in np.flatnonzero(np.arange(index.size) != anchor):
+            yield float(rows.anchor_weight[group] * rows.law.other[group, index[other]]), anchor, np.zeros(1), np.array([other])
 
 
 def _short(number: int) -> str:
@@ -220,6 +229,8 @@ def _compositions(total: int, parts: int) -> Array:
 
 def _constant(program: ClassMeanProgram) -> float:
     """The part of the risk that does not depend on the geometry (the factor q of the loss)."""
+    if isinstance(program.rows, LinearRows):
+        return float(np.sum(program.sizes * program.rows.anchor_weight) * program.rows.constant)
     if not isinstance(program.rows, MultinomialRows):
         return 0.0
     return float(np.sum(program.sizes * program.rows.anchor_weight * program.rows.counts.mass()) * program.rows.log_factor)

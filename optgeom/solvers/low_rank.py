@@ -74,13 +74,16 @@ class _Spheres:
     def prepare(self) -> None:
         """Everything of first and second order that does not depend on a direction."""
         self.force = self.pairs * np.exp(self.program.log_gradient(self.cosines))
+        self.gradient_derivative = self.program.gradient_derivative(self.cosines)
         ambient = np.zeros_like(self.point)
         ambient[:, :-1] = 2 * self.force @ self.mean
         self.multiplier = (ambient * self.point).sum(axis=1)  # 2 nu_g, negative near the optimum
         self.gradient = ambient - self.multiplier[:, None] * self.point
+        # Total force on a row: the natural unit of its gradient. (The multiplier can vanish at the edge of a collapse.)
+        self.force_sum = np.maximum(2 * self.force.sum(axis=1), 1e-300)
         # Row-block preconditioner: the Hessian of a row whose other rows stand still, with the pair curvature of a log-sum.
         g, r = self.point.shape
-        size = np.maximum(np.abs(self.multiplier), 1e-300)
+        size = np.maximum(np.abs(self.multiplier), 1e-3 * self.force_sum)
         blocks = np.zeros((g, r, r))
         weighted = self.force / self.program.temperature
         outer = (self.mean[:, :, None] * self.mean[:, None, :]).reshape(g, -1)
@@ -94,8 +97,11 @@ class _Spheres:
 
     @property
     def stationarity(self) -> float:
-        """Largest row gradient relative to the row's multiplier: the angle by which a mean is out of balance."""
-        return float(np.max(np.linalg.norm(self.gradient, axis=1) / np.maximum(np.abs(self.multiplier), 1e-300)))
+        """Largest row gradient relative to the total force on the row; the risk itself does not see the rows of rare classes."""
+        return self.relative(self.gradient)
+
+    def relative(self, ambient: Array) -> float:
+        return float(np.max(np.linalg.norm(ambient, axis=1) / self.force_sum))
 
     def project(self, direction: Array) -> Array:
         return np.asarray(direction - (direction * self.point).sum(axis=1)[:, None] * self.point)
@@ -105,7 +111,7 @@ class _Spheres:
         change = moved @ self.mean.T
         change = change + change.T
         change[np.diag_indices_from(change)] *= self.within
-        force = self.pairs * self.program.gradient_derivative(self.cosines, change)
+        force = self.pairs * self.gradient_derivative(change)
         ambient = np.zeros_like(direction)
         ambient[:, :-1] = 2 * (self.force @ moved + force @ self.mean)
         # Rotating all means changes nothing. Away from the optimum the Hessian has curvature of either sign along these directions, as
@@ -142,8 +148,7 @@ def _truncated_cg(here: _Spheres, radius: float) -> tuple[Array, float, int, boo
     solved = here.precondition(residual)
     direction = -solved
     inner = float(np.sum(residual * solved))
-    target = np.sqrt(max(inner, 0.0)) * min(0.1, np.sqrt(max(inner, 0.0)) / (1e-300 + abs(here.risk) + 1))
-    floor = max(target, 1e-3 * np.sqrt(max(inner, 0.0)) * min(1.0, here.stationarity))
+    target = here.stationarity * min(0.1, here.stationarity)
     step_square, step_direction, direction_square = 0.0, 0.0, inner
     for products in range(1, PRODUCTS_PER_STEP + 1):
         image = here.hessian(direction)
@@ -161,7 +166,7 @@ def _truncated_cg(here: _Spheres, radius: float) -> tuple[Array, float, int, boo
         residual = residual + length * image
         solved = here.precondition(residual)
         following = float(np.sum(residual * solved))
-        if following <= 0 or np.sqrt(following) <= floor:
+        if following <= 0 or here.relative(residual) <= target:
             break
         ratio = following / inner
         step_square = square
@@ -178,12 +183,13 @@ def _decrease(here: _Spheres, step: Array, hessian_step: Array) -> float:
 
 def _trust_region(here: _Spheres, tolerance: float) -> tuple[_Spheres, int, int]:
     """Minimise from a prepared point until the stationarity falls below the tolerance, or rounding stops it."""
-    radius = limit = np.sqrt(here.point.shape[0]) * float(np.sqrt(np.max(np.abs(here.multiplier))))
-    radius *= 0.25
-    total, stalled = 0, 0
-    for iteration in range(TRUST_REGION_STEPS):
+    # The preconditioned norm of a turn of every row by one radian.
+    limit = float(np.sqrt(np.sum(here.force_sum)))
+    radius = 0.25 * limit
+    total, stalled, iteration = 0, 0, 0
+    for iteration in range(1, TRUST_REGION_STEPS + 1):
         if here.stationarity <= tolerance:
-            return here, iteration, total
+            return here, iteration - 1, total
         step, predicted, products, at_boundary = _truncated_cg(here, radius)
         total += products
         there = here.moved(step)
@@ -204,7 +210,7 @@ def _trust_region(here: _Spheres, tolerance: float) -> tuple[_Spheres, int, int]
                 break
         if radius < 1e-14 * limit:
             break
-    return here, TRUST_REGION_STEPS, total
+    return here, iteration, total
 
 
 def start_factor(program: ClassMeanProgram, cosines: Array, extra: int = 3) -> Array:

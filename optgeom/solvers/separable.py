@@ -29,7 +29,7 @@ def solve_separable(program: ClassMeanProgram) -> NewtonResult:
 
     def force(t: Array) -> Array:
         log_pull = program.rows.log_pull(t) + log_anchor
-        return np.logaddexp(log_pull, log_pull.T) - np.log(tau)
+        return np.asarray(np.logaddexp(log_pull, log_pull.T) - np.log(tau))
 
     def residuals(t: Array, y: Array) -> tuple[Array, Array]:
         balance = np.where(pairs, y[:, None] + y[None, :] - force(t), 0.0)
@@ -44,9 +44,9 @@ def solve_separable(program: ClassMeanProgram) -> NewtonResult:
     row = (count * np.where(pairs, np.exp(force(t)), 0.0)).sum(axis=1)
     y = np.log(row) - 0.5 * np.log(np.sum(program.sizes * row))
     parts = residuals(t, y)
-    steps, converged = 0, False
+    steps, converged = -1, False
     with np.errstate(all="ignore"):  # a trial point may leave the domain of psi; it is then refused
-        for steps in range(STEPS):
+        while (steps := steps + 1) < STEPS:
             if size(parts) <= tolerance:
                 converged = True
                 break
