@@ -23,12 +23,15 @@ class Loss(ABC):
         tau > 0, dimensionless; similarities are cosines divided by tau.
     respects_groups : bool
         Whether classes of equal probability are interchangeable (not so under an explicit negative law).
+    uniform_negatives : bool
+        Whether the k negatives of every anchor are simply drawn from the class proportions (UCL).
     strictly_convex : bool
         Whether the pairwise cosines of the optimum are unique wherever two classes exert a force on each other.
     """
 
     temperature: float
     respects_groups: bool = True
+    uniform_negatives: bool = False
     strictly_convex: bool = True
 
     @abstractmethod

@@ -88,6 +88,10 @@ class GeneralizedContrastive(Loss):
             lacks = ", ".join(missing)
             raise IncompatibleError(f"`psi` must have value, derivative and is_additive; {type(self.psi).__name__} lacks {lacks}")
 
+    @property
+    def uniform_negatives(self) -> bool:  # type: ignore[override]
+        return self.sampling == "ucl"
+
     def rows(self, groups: ClassGroups) -> RowLoss:
         found = (law.ucl if self.sampling == "ucl" else law.scl)(groups.sizes, groups.proportions)
         if self.psi.is_additive or self.negatives == 1:

@@ -82,6 +82,10 @@ class InfoNCE(Loss):
     def strictly_convex(self) -> bool:  # type: ignore[override]
         return not (self.alpha == 0 and self.negatives == 1)
 
+    @property
+    def uniform_negatives(self) -> bool:  # type: ignore[override]
+        return self.sampling == "ucl" and self.negative_law is None
+
     def _law(self, groups: ClassGroups) -> law.NegativeLaw:
         if self.negative_law is not None:
             return law.explicit(self.negative_law, groups.sizes.size)

@@ -68,6 +68,10 @@ class SupCon(Loss):
         why = "one view: two images leave nothing to contrast with" if least == 3 else "images in a batch; inf for the limit"
         _checks.integer("batch_size", self.batch_size, at_least=least, infinite=True, hint=why)
 
+    @property
+    def uniform_negatives(self) -> bool:  # type: ignore[override]
+        return self.views >= 2 or self.batch_size == math.inf
+
     def rows(self, groups: ClassGroups) -> RowLoss:
         found = law.ucl(groups.sizes, groups.proportions)
         weight = groups.proportions

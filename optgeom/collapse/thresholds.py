@@ -1,0 +1,244 @@
+r"""Total collapse by duality, without solving; exact thresholds of the imbalance.
+
+Let class 1 be the majority and v = (+1, -1, ..., -1). A = v v^T (all minority classes share the direction opposite to the majority) is
+optimal iff Z = G' - Diag(diag(G' A)) is positive semidefinite there. Z v = 0, so this is a question about the minority block alone:
+
+    M = Diag(g) - L,     g_j = G'_1j (pull of the majority),     L = Laplacian of the forces G'_jl between minority classes,
+
+and M is positive semidefinite iff rho = lambda_max( Diag(g)^-1/2 L Diag(g)^-1/2 ) <= 1. For m equal minorities rho = m G'_23 / G'_12, which
+is the closed form of the theory: UCL (1 - lam) D0 <= (lam/2) (D2maj + D2min). Necessary and sufficient, for every psi.
+
+Everything is computed from log G', and the unknown is the log of the odds lam / (1 - lam): at small temperature the threshold itself rounds
+to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.optimize import brentq
+
+from optgeom import _checks
+from optgeom._numerics import Array
+from optgeom.classes import ClassDistribution, ClassGroups
+from optgeom.errors import IncompatibleError, InvalidInputError
+from optgeom.losses import InfoNCE, Loss, SupConFullBatch
+from optgeom.programs import group_matrix
+from optgeom.programs.class_mean import ClassMeanProgram
+
+# Sufficient thresholds printed in arXiv 2605.11291 for InfoNCE at temperature 1, whatever the number of classes and negatives.
+PUBLISHED_SUFFICIENT = {"ucl": 0.9292, "scl": 0.9438}
+LARGEST_LOG_ODDS = 690.0  # exp of it is still a float
+
+
+@dataclass(frozen=True)
+class CollapseThreshold:
+    """Majority share above which all minority classes coincide.
+
+    Attributes
+    ----------
+    threshold : float
+        lam*, the share; 1.0 when it rounds to 1 (see `one_minus_threshold`).
+    one_minus_threshold : float
+    odds, log_odds : float
+        lam* / (1 - lam*): the majority needs this many times the samples of all minorities together.
+    minorities : int
+    published_sufficient : float or None
+        The sufficient threshold in the literature, where one applies; never below ours.
+    loss : dict
+    """
+
+    threshold: float
+    one_minus_threshold: float
+    odds: float
+    log_odds: float
+    minorities: int
+    published_sufficient: float | None
+    loss: dict[str, Any]
+
+    @classmethod
+    def from_log_odds(cls, log_odds: float, minorities: int, loss: Loss) -> CollapseThreshold:
+        share, rest = shares(log_odds)
+        return cls(share, rest, math.exp(log_odds), log_odds, minorities, _published(loss), loss.describe())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {key: getattr(self, key) for key in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True)
+class CollapseMargin:
+    """How far given classes are from total collapse, with the split among the minorities held.
+
+    Attributes
+    ----------
+    collapsed : bool
+        Whether total collapse is optimal for these classes.
+    log_odds : float
+        Log of the majority's odds against all other classes together.
+    threshold_log_odds : float
+        Log odds at which total collapse begins.
+    """
+
+    collapsed: bool
+    log_odds: float
+    threshold_log_odds: float
+
+    @property
+    def factor(self) -> float:
+        """By how much the majority's odds would have to be multiplied to reach the threshold; below 1 when collapsed."""
+        return math.exp(min(LARGEST_LOG_ODDS, self.threshold_log_odds - self.log_odds))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "collapsed": self.collapsed,
+            "majority_odds": math.exp(self.log_odds),
+            "threshold_odds": math.exp(self.threshold_log_odds),
+            "factor": self.factor,
+        }
+
+
+def shares(log_odds: float) -> tuple[float, float]:
+    """Majority share and minority share, both to full relative accuracy."""
+    return 1 / (1 + math.exp(-log_odds)), math.exp(-log_odds) / (1 + math.exp(-log_odds))
+
+
+def _published(loss: Loss) -> float | None:
+    if isinstance(loss, InfoNCE) and loss.temperature == 1.0 and loss.alpha == 1.0 and loss.negatives_reduction == "sum":
+        return PUBLISHED_SUFFICIENT[loss.sampling]
+    return None
+
+
+def collapse_ratio(program: ClassMeanProgram) -> float:
+    """log rho of the class with the largest anchor mass as majority; total collapse onto its antipode is optimal iff it is <= 0.
+
+    Raises
+    ------
+    InvalidInputError
+        When no single class has the largest mass, or there is only one minority class.
+    """
+    majority = int(np.argmax(program.rows.anchor_weight))
+    if program.sizes[majority] != 1 or program.num_classes < 3:
+        raise InvalidInputError("total collapse needs one majority class and two minority classes or more; got a tie or two classes")
+    side = np.where(np.arange(program.sizes.size) == majority, 1.0, -1.0)
+    log_force = program.log_gradient(side[:, None] * side[None, :])
+    others = np.arange(program.sizes.size) != majority
+    pull = log_force[majority, others]
+    sizes = program.sizes[others]
+    between = log_force[np.ix_(others, others)]
+    count = program.rows.count[np.ix_(others, others)]
+    scaled = between - (pull[:, None] + pull[None, :]) / 2
+    top = float(np.max(scaled, where=count > 0, initial=-np.inf))
+    if not np.isfinite(top):
+        return -math.inf
+    entry = np.where(count > 0, np.exp(scaled - top), 0.0)
+    # Diagonal of D^-1/2 L D^-1/2: the forces on one class by all others, relative to the majority's.
+    degree = (count * np.exp(np.where(count > 0, between, -np.inf) - pull[:, None] - top)).sum(axis=1)
+    block = group_matrix.symmetric_block(-entry, degree, sizes)
+    rest = group_matrix.complement(-entry, degree, sizes)
+    largest = max(float(scipy.linalg.eigvalsh(block)[-1]), float(rest.max()))
+    return top + math.log(largest) if largest > 0 else -math.inf
+
+
+def _split(split: Sequence[float] | Array) -> tuple[Array, np.ndarray[Any, np.dtype[np.int64]]]:
+    weights, sizes = np.unique(np.asarray(split, dtype=np.float64), return_counts=True)
+    return weights / np.sum(weights * sizes), sizes.astype(np.int64)
+
+
+def _program(loss: Loss, log_odds: float, weights: Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> ClassMeanProgram:
+    share, rest = shares(log_odds)
+    all_sizes = np.concatenate([[1], sizes])
+    index = np.repeat(np.arange(all_sizes.size), np.minimum(all_sizes, 2))  # membership is not needed here, only sizes
+    groups = ClassGroups(index, all_sizes, np.concatenate([[share], rest * weights]), None)
+    return ClassMeanProgram(groups, loss, loss.rows(groups), loss.coincident(groups))
+
+
+def threshold_log_odds(loss: Loss, weights: Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> float:
+    """Log odds at which log rho crosses zero, for minorities with relative weights `weights`, `sizes` classes each."""
+
+    def ratio(log_odds: float) -> float:
+        return collapse_ratio(_program(loss, log_odds, weights, sizes))
+
+    # With a majority no larger than the largest minority, both would collapse onto the other: impossible, so rho > 1 there.
+    low = math.log(float(weights.max())) + 1e-9
+    high, step = low + 1.0, 1.0
+    while ratio(high) > 0:
+        low, high, step = high, high + step, 1.5 * step
+        if high > LARGEST_LOG_ODDS:
+            raise InvalidInputError(
+                f"`temperature` must be larger for a threshold in floating point; got {loss.temperature} (odds above 1e299 are needed)"
+            )
+    return float(brentq(ratio, low, high, xtol=1e-13, rtol=1e-14))
+
+
+def _usable(loss: Loss) -> None:
+    if isinstance(loss, SupConFullBatch):
+        raise IncompatibleError("`loss` must depend on class proportions; the full batch depends on counts (use SupCon with its batch size)")
+    if not loss.respects_groups:
+        raise IncompatibleError("`loss` must treat classes by their proportions alone; an explicit negative_law does not")
+
+
+def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] | None = None) -> CollapseThreshold:
+    """Exact majority share above which all minority classes collapse onto one direction.
+
+    Parameters
+    ----------
+    loss : Loss
+        Any loss that depends on class proportions: InfoNCE, SupCon, or your own psi.
+    minorities : int
+        m >= 2 equal minority classes.
+    split : sequence of m positive numbers, optional
+        Relative sizes of unequal minorities; replaces `minorities`.
+
+    Returns
+    -------
+    CollapseThreshold
+
+    Raises
+    ------
+    InvalidInputError
+        Fewer than two minorities, a split that is not positive, or a temperature at which the odds overflow.
+    IncompatibleError
+        A loss that does not depend on proportions alone.
+
+    References
+    ----------
+    Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (sufficient thresholds; ours are necessary and sufficient).
+    """
+    _usable(loss)
+    if split is None:
+        count = int(_checks.integer("minorities", minorities, at_least=2, hint="two classes are always opposite"))
+        weights, sizes = np.array([1.0 / count]), np.array([count], dtype=np.int64)
+    else:
+        given = np.asarray(split, dtype=np.float64)
+        if given.ndim != 1 or given.size < 2 or not np.all(np.isfinite(given)) or given.min() <= 0:
+            raise InvalidInputError(f"`split` must be two or more positive numbers, one for each minority class; got {split!r}")
+        count = given.size
+        weights, sizes = _split(given)
+    return CollapseThreshold.from_log_odds(threshold_log_odds(loss, weights, sizes), count, loss)
+
+
+def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | None:
+    """Majority odds of given classes against the odds at which total collapse begins, the split among the minorities held.
+
+    None where the question has no answer: two classes, a tie for the largest class, or a loss that depends on more than proportions.
+    """
+    groups = classes.groups
+    if classes.num_classes < 3 or groups.sizes[0] != 1 or not loss.respects_groups or isinstance(loss, SupConFullBatch):
+        return None
+    rest = float(np.sum((groups.sizes * groups.proportions)[1:]))
+    log_odds = math.log(float(groups.proportions[0]) / rest)
+    if loss.uniform_negatives:
+        # Every minority anchor then sees the same law of t, so neither the number of minorities nor their split matters.
+        weights, sizes = np.array([0.5]), np.array([2], dtype=np.int64)
+        needed = threshold_log_odds(loss, weights, sizes)
+    else:
+        weights, sizes = groups.proportions[1:] / rest, groups.sizes[1:]
+        needed = threshold_log_odds(loss, weights, sizes)
+    return CollapseMargin(log_odds >= needed, log_odds, needed)
