@@ -179,7 +179,9 @@ def threshold_log_odds(loss: Loss, weights: Array, sizes: np.ndarray[Any, np.dty
 
 def _usable(loss: Loss) -> None:
     if isinstance(loss, SupConFullBatch):
-        raise IncompatibleError("`loss` must depend on class proportions; the full batch depends on counts (use SupCon with its batch size)")
+        raise IncompatibleError(
+            "`loss` must depend on class proportions; the full batch depends on counts (use SupCon with its batch size)"
+        )
     if not loss.respects_groups:
         raise IncompatibleError("`loss` must treat classes by their proportions alone; an explicit negative_law does not")
 
