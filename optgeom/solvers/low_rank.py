@@ -15,7 +15,7 @@ Found. Comput. Math. 7 (trust regions on manifolds).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -27,9 +27,11 @@ from optgeom.programs.class_mean import ClassMeanProgram
 
 TRUST_REGION_STEPS = 300
 PRODUCTS_PER_STEP = 200
-ROUNDS = 12  # certify, then more columns or a tighter tolerance
-START_TOLERANCE = 1e-7
+ROUNDS = 8  # minimise, certify, add columns
+LOOSE, LOOSE_STEPS = 1e-5, 60
 TIGHTEST = 1e-13
+SLACK = 1e-6  # eigenvalues of the Gram matrix that are taken for dying columns; certified afterwards, and 1000 times less in the next round
+GOOD_GAP = 1e-11
 # A curvature this small beside the preconditioner's is rounding; following it as if it were negative would throw away the Newton step.
 FLAT = 1e-9
 
@@ -181,13 +183,13 @@ def _decrease(here: _Spheres, step: Array, hessian_step: Array) -> float:
     return -float(np.sum(step * here.gradient) + 0.5 * np.sum(step * hessian_step))
 
 
-def _trust_region(here: _Spheres, tolerance: float) -> tuple[_Spheres, int, int]:
+def _trust_region(here: _Spheres, tolerance: float, most: int = TRUST_REGION_STEPS) -> tuple[_Spheres, int, int]:
     """Minimise from a prepared point until the stationarity falls below the tolerance, or rounding stops it."""
     # The preconditioned norm of a turn of every row by one radian.
     limit = float(np.sqrt(np.sum(here.force_sum)))
     radius = 0.25 * limit
     total, stalled, iteration = 0, 0, 0
-    for iteration in range(1, TRUST_REGION_STEPS + 1):
+    for iteration in range(1, most + 1):
         if here.stationarity <= tolerance:
             return here, iteration - 1, total
         step, predicted, products, at_boundary = _truncated_cg(here, radius)
@@ -247,29 +249,40 @@ def solve_low_rank(program: ClassMeanProgram, start: Array, tolerance: float = 1
         Relative duality gap asked of the certificate.
     """
     point = start_factor(program, start)
-    stationarity, steps, products = START_TOLERANCE, 0, 0
-    best: Certified | None = None
-    factor = point[:, :-1]
+    steps, products, slack = 0, 0, SLACK
+    best: LowRankResult | None = None
     for _ in range(ROUNDS):
-        here = _Spheres(program, point)
-        here.prepare()
-        here, taken, used = _trust_region(here, stationarity)
-        steps, products = steps + taken, products + used
-        point = here.point
+        # First with columns to spare, loosely: they let the method leave saddle points. Then exactly, without the columns that died out:
+        # near a change of rank they see almost no curvature and would only slow the last digits.
+        for tolerance_here, limit in ((LOOSE, LOOSE_STEPS), (TIGHTEST, TRUST_REGION_STEPS)):
+            here = _Spheres(program, point)
+            here.prepare()
+            here, taken, used = _trust_region(here, tolerance_here, limit)
+            steps, products = steps + taken, products + used
+            point = _without_slack(here, slack)
         found = certify(program, here.cosines, tolerance)
-        if best is None or found.certificate.gap < best.certificate.gap or found.certificate.certified:
-            best, factor = found, here.mean
-        if found.certificate.certified and found.certificate.gap <= 1e-11 * (1 + abs(found.risk)):
+        if best is None or _better(found, best.certified):
+            best = LowRankResult(here.mean, found, steps, products)
+        if found.certificate.certified and found.certificate.gap <= GOOD_GAP * (1 + abs(found.risk)):
             break
-        full = np.linalg.svd(point[:, :-1], compute_uv=False)
-        if full[-1] > 1e-5 * full[0] and point.shape[1] - 1 < program.sizes.size:
-            point = _with_descent_columns(here)
-        elif stationarity <= TIGHTEST:
-            break
-        else:
-            stationarity = max(TIGHTEST, stationarity * 1e-3)
+        point, slack = _with_descent_columns(here), slack * 1e-3
     assert best is not None
-    return LowRankResult(factor, best, steps, products)
+    return replace(best, iterations=steps, products=products)
+
+
+def _better(found: Certified, than: Certified) -> bool:
+    """Certified beats not certified; then the smaller gap, then the smaller backward error."""
+    new, old = found.certificate, than.certificate
+    return (not new.certified, new.gap, new.backward_error) < (not old.certified, old.gap, old.backward_error)
+
+
+def _without_slack(here: _Spheres, slack: float) -> Array:
+    """Rotate to principal axes and drop the columns whose share of the Gram matrix is below `slack` (its eigenvalues have mean 1)."""
+    root = np.sqrt(here.program.sizes.astype(np.float64))[:, None]
+    _, singular, axes = np.linalg.svd(root * here.mean, full_matrices=False)
+    kept = axes[singular**2 > slack * max(1.0, float(singular[0] ** 2) / 10)]
+    point = np.column_stack([here.mean @ kept.T, here.point[:, -1]])
+    return np.asarray(point / np.linalg.norm(point, axis=1)[:, None])
 
 
 def local_minimum(program: ClassMeanProgram, mean: Array) -> tuple[Array, float, int]:

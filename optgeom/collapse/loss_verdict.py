@@ -1,0 +1,82 @@
+"""What one printed value of the loss says, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CHECKS = "temperature, base temperature, batch size, views, whether the anchor itself is excluded, and how anchors without a positive count"
+SUPCONTRAST_BASE = 0.07
+# A loss whose optimum is above this prints something else than 0 in float32, so an exact 0 means that nothing was summed.
+SMALLEST_PRINTED = 1e-6
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Values to compare with, as printed; `optimal` and `simplex` are None where there are no classes."""
+
+    collapsed: float
+    optimal: float | None
+    simplex: float | None
+    formula: str
+    scale: float
+
+
+def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: float | None = None) -> str:
+    """One sentence on `observed`.
+
+    Parameters
+    ----------
+    observed : float
+    marks : Landmarks
+    tolerance : float
+        Share of the way from collapsed to optimal (of the collapsed value without an optimum) that counts as equal.
+    temperature : float, optional
+        Given where no base temperature was: a value that only a base temperature explains is then recognised.
+    """
+    collapsed, optimal = marks.collapsed, marks.optimal
+    near = tolerance * max(collapsed - optimal if optimal is not None else 0.0, 0.01 * abs(collapsed))
+    if optimal is None:
+        near = tolerance * abs(collapsed)
+    within = f"within {near:.2g}"
+    if observed == 0 and (optimal is None or optimal > SMALLEST_PRINTED):
+        return f"exactly 0: no anchor had a positive (every label once in the batch?), or all were masked out; the loss itself {_low(optimal)}"
+    if abs(observed - collapsed) <= near:
+        if optimal is not None and collapsed - optimal <= near:
+            return f"collapsed and optimal have the same value here, {collapsed:.6g}: the loss says nothing"
+        return f"collapsed: this is {marks.formula} = {collapsed:.6f} ({within}): all features at one point"
+    if observed > collapsed:
+        return _above(observed, marks, near, temperature)
+    if optimal is None:
+        return f"not collapsed: {collapsed - observed:.4g} below the collapsed value {marks.formula} = {collapsed:.6f} (the floor needs classes)"
+    if observed < optimal - near:
+        return f"below the optimum {optimal:.6f} by {optimal - observed:.4g}: impossible for these settings (check {CHECKS})"
+    simplex = marks.simplex
+    if observed <= optimal + near:
+        also = " (so is the balanced simplex: the value cannot tell them apart)" if _same(simplex, optimal, near) else ""
+        return f"at the optimum {optimal:.6f} ({within}){also}"
+    share = 100 * (collapsed - observed) / (collapsed - optimal)
+    way = f"above the floor {optimal:.6f} by {observed - optimal:.4g} ({share:.1f} % of the way from collapsed to optimal)"
+    if simplex is not None and abs(observed - simplex) <= near:
+        return f"near the value of the balanced simplex, {simplex:.6f} ({within}): {way}"
+    return way
+
+
+def _low(optimal: float | None) -> str:
+    return "cannot be 0" if optimal is None else f"is never below {optimal:.6f}"
+
+
+def _same(simplex: float | None, optimal: float, near: float) -> bool:
+    """The simplex is another geometry than the optimum, and yet within the tolerance of its value."""
+    return simplex is not None and 1e-12 < simplex - optimal <= near
+
+
+def _above(observed: float, marks: Landmarks, near: float, temperature: float | None) -> str:
+    if temperature is not None:
+        factor = temperature / SUPCONTRAST_BASE
+        if abs(observed / factor - marks.collapsed) <= near:
+            return (
+                f"collapsed, if your code multiplies the loss by temperature / base temperature = {temperature:g} / {SUPCONTRAST_BASE:g} as "
+                f"SupContrast does: this is {factor:.6g} times {marks.formula} = {factor * marks.collapsed:.6f} (give the base temperature)"
+            )
+    over = f"above the collapsed value {marks.collapsed:.6f} by {observed - marks.collapsed:.4g}"
+    return f"{over}: positives are farther apart than negatives, or the settings differ (check {CHECKS})"
