@@ -27,6 +27,8 @@ from optgeom.solvers.mixing import Anderson
 DIRECT_SIZE = 200  # unknowns up to which a dense factorisation beats an iterative solve
 NEWTON_STEPS = 60
 MAJORIZER_STEPS = 80
+PATIENCE = 15  # majorizer steps in which the change must halve at least once
+HOMOTOPY_STEP = 0.02  # the low-rank method is cheaper than a path that needs smaller steps
 SMALLEST_DAMPING = 1e-6
 
 
@@ -215,6 +217,7 @@ def solve_newton(program: ClassMeanProgram, cosines: Array | None = None, log_du
     mixing = Anderson()
     current, y, total, last_change, loose = start, log_dual, 0, np.inf, 1e-4
     best = NewtonResult(start, np.zeros(program.sizes.size), False, 0)
+    smallest, since = np.inf, 0
     for _ in range(MAJORIZER_STEPS):
         majorizer = program.rows.majorizer(program.exponents(current))
         system = _System(program, majorizer)
@@ -227,6 +230,10 @@ def solve_newton(program: ClassMeanProgram, cosines: Array | None = None, log_du
         change = float(np.max(np.abs(point.cosines - current))) / program.temperature
         best = NewtonResult(point.cosines, point.y, converged, total)
         if majorizer.exact or not converged:
+            break
+        smallest, since = (change, 0) if change < 0.5 * smallest else (smallest, since + 1)
+        if since > PATIENCE and change > 1e-10:
+            best = NewtonResult(point.cosines, point.y, False, total)
             break
         if loose == tolerance and (change <= 2e-13 or (change <= 1e-10 and change > 0.5 * last_change)):
             break
@@ -279,6 +286,6 @@ def solve_by_homotopy(program: ClassMeanProgram) -> NewtonResult:
             step *= 1.5
         else:
             step /= 2
-            if step < 1e-3:
+            if step < HOMOTOPY_STEP:
                 return NewtonResult(here.cosines, here.log_dual, False, total)
     return NewtonResult(here.cosines, here.log_dual, here.converged, total)
