@@ -65,7 +65,7 @@ def second_smallest_eigenvalue(classes: ClassDistribution, loss: Loss) -> float:
     # The kernel is moved out of the way: its eigenvalue becomes C, which none exceeds.
     lowest = float(scipy.linalg.eigvalsh(block + program.num_classes * np.outer(kernel, kernel), subset_by_index=[0, 0])[0])
     rest = group_matrix.complement(found.cosines, ones, program.sizes)[program.sizes > 1]
-    return min([lowest, *rest.tolist()])
+    return float(min([lowest, *rest.tolist()]))
 
 
 def first_rank_loss(path: Path, start: float, stop: float, steps: int = 24) -> RankLoss:

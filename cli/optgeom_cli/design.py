@@ -1,0 +1,95 @@
+"""`optgeom design`: what to change so that classes do not collapse, or so that the closest two reach an angle."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import typer
+
+from optgeom_cli import class_input, loss_input
+from optgeom_cli.output import console, emit_json, exit_on_error
+from optgeom_cli.progress import working
+
+
+class Parameter(enum.StrEnum):
+    """What may be changed."""
+
+    SAMPLER = "sampler"
+    TEMPERATURE = "temperature"
+    BATCH_SIZE = "batch-size"
+    NEGATIVES = "negatives"
+    EPSILON = "epsilon"
+
+
+@exit_on_error()
+def design(
+    parameter: Annotated[Parameter, typer.Option("--parameter", help="What to change; everything else stays as given.")],
+    counts: class_input.CountsOption = None,
+    proportions: class_input.ProportionsOption = None,
+    counts_file: class_input.CountsFileOption = None,
+    labels: class_input.LabelsOption = None,
+    profile: class_input.ProfileOption = None,
+    sampler: class_input.SamplerOption = "instance",
+    drop_empty: class_input.DropEmptyOption = False,
+    ignore_label: class_input.IgnoreLabelOption = None,
+    loss: loss_input.LossOption = loss_input.LossName.SUPCON,
+    temperature: loss_input.TemperatureOption = 0.1,
+    negatives: loss_input.NegativesOption = None,
+    alpha: loss_input.AlphaOption = None,
+    negatives_reduction: loss_input.ReductionOption = None,
+    sampling: loss_input.SamplingOption = None,
+    batch_size: loss_input.BatchSizeOption = None,
+    views: loss_input.ViewsOption = None,
+    singletons: loss_input.SingletonsOption = None,
+    min_angle: Annotated[
+        float | None,
+        typer.Option("--min-angle", metavar="DEGREES", help="Wanted smallest angle between two means; without it: no collapse."),
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Sampler power, temperature, batch size, negatives or softness that avoids collapse or reaches a wanted angle.
+
+    Exit code 0 also when no value can: the answer then says so, with the best that was seen.
+    """
+    classes = class_input.read_classes(
+        counts=counts,
+        proportions=proportions,
+        counts_file=counts_file,
+        labels=labels,
+        profile=profile,
+        sampler=sampler,
+        drop_empty=drop_empty,
+        ignore_label=ignore_label,
+    )
+    chosen = loss_input.read_loss(
+        loss=loss,
+        temperature=temperature,
+        negatives=negatives,
+        alpha=alpha,
+        negatives_reduction=negatives_reduction,
+        sampling=sampling,
+        batch_size=batch_size,
+        views=views,
+        singletons=singletons,
+    )
+    from optgeom.collapse.design import design as run
+
+    with working(f"searching over the {parameter.value}"):
+        found = run(classes, chosen, parameter.value.replace("-", "_"), min_angle)
+    if json_output:
+        emit_json(found.as_dict())
+        return
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_row("Goal", found.goal)
+    table.add_row("Parameter", parameter.value)
+    table.add_row("Value", "none" if found.value is None else f"{found.value:.6g}")
+    table.add_row("Why", found.reason)
+    if found.geometry is not None:
+        heading = "There" if found.value is not None else "Best seen"
+        geometry = found.geometry
+        certified = "certified" if geometry.certificate.certified else "not certified"
+        table.add_row(heading, f"smallest angle {geometry.min_angle_deg:.4g} degrees, rank {geometry.rank}, {geometry.regime}, {certified}")
+    console().print(table)

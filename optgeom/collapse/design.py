@@ -1,0 +1,192 @@
+r"""Design: what to change so that the classes do not collapse, or so that the closest two are at a wanted angle.
+
+Each parameter is one number with a value that users would rather keep: the sampler power q (1: leave the sampler alone), the temperature
+(as large as possible), the batch size or number of negatives (as small as possible), the softness epsilon of Soft SupCon. The search
+walks from the preferred end over a grid, solves (with a certificate) at each point, and refines between the first point that meets the goal
+and its neighbour that does not. When no point of the grid meets it, that is the answer, with the best that was seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from optgeom import _checks
+from optgeom.certificates.certificate import RANK_EIGENVALUE
+from optgeom.classes import ClassDistribution
+from optgeom.collapse.rank_path import second_smallest_eigenvalue
+from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError
+from optgeom.geometry import Geometry
+from optgeom.losses import InfoNCE, Loss, SupCon
+from optgeom.losses.base import plain
+from optgeom.solvers.api import solve
+
+PARAMETERS = ("sampler", "temperature", "batch_size", "negatives", "epsilon")
+GRID_POINTS = 25
+TEMPERATURES = (0.01, 10.0)
+LARGEST_BATCH = 1 << 20
+RELATIVE_WIDTH = 1e-6  # to which a continuous parameter is refined
+
+
+@dataclass(frozen=True)
+class Design:
+    """The value of one parameter that meets a goal.
+
+    Attributes
+    ----------
+    parameter : str
+    goal : str
+        In words.
+    value : float or None
+        The value nearest to the preferred end that meets the goal; None when none does.
+    reason : str
+        One sentence: why this value, or why there is none.
+    geometry : Geometry or None
+        The certified optimum at `value`; when there is no value, the best that was seen. None for epsilon, whose geometry is equiangular.
+    cosine : float or None
+        Cosine between any two classes (epsilon only).
+    """
+
+    parameter: str
+    goal: str
+    value: float | None
+    reason: str
+    geometry: Geometry | None
+    cosine: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "parameter": self.parameter,
+            "goal": self.goal,
+            "value": None if self.value is None else plain(self.value),
+            "reason": self.reason,
+            "geometry": None if self.geometry is None else self.geometry.as_dict(),
+            "cosine": self.cosine,
+        }
+
+
+def design(classes: ClassDistribution, loss: Loss, parameter: str, min_angle: float | None = None) -> Design:
+    """Value of one parameter that reaches a smallest angle, or keeps every class apart.
+
+    Parameters
+    ----------
+    classes : ClassDistribution
+    loss : Loss
+        The loss as it is now; `InfoNCE` for "negatives", `SupCon` for "batch_size". For "epsilon" only its temperature is used.
+    parameter : {"sampler", "temperature", "batch_size", "negatives", "epsilon"}
+        sampler: power q of n^q in [0, 1], the largest that works. temperature: in [0.01, 10], the largest that works. batch_size,
+        negatives: the smallest that works, up to 2^20 and infinity. epsilon: weight of pairs of different classes in Soft SupCon, in
+        closed form exp((cos(angle) - 1)/tau).
+    min_angle : float, optional
+        Wanted smallest angle between two class means, in degrees. Without it the goal is the spread regime (rank C - 1: no dimension
+        collapsed).
+
+    Returns
+    -------
+    Design
+
+    Raises
+    ------
+    InvalidInputError
+        An angle outside (0, 180], or an unknown parameter.
+    IncompatibleError
+        A parameter that the loss does not have.
+    """
+    _checks.choice("parameter", parameter, PARAMETERS)
+    simplex = math.degrees(math.acos(-1 / (classes.num_classes - 1)))
+    if min_angle is not None:
+        _checks.real("min_angle", min_angle, above=0.0, hint="degrees")
+        if min_angle > 180:
+            raise InvalidInputError(f"`min_angle` must be at most 180 degrees; got {min_angle!r}")
+    goal = "every class keeps its own dimension" if min_angle is None else f"smallest angle of at least {min_angle:g} degrees"
+    if min_angle is not None and min_angle > simplex + 1e-9:
+        # All pairwise cosines average at least -1/(C-1), so no geometry of C unit vectors does better than the simplex.
+        most = f"{classes.num_classes} unit vectors have a smallest angle of at most {simplex:.6g} degrees"
+        reason = f"no value can: {most} (regular simplex)"
+        return Design(parameter, goal, None, reason, None)
+    if parameter == "epsilon":
+        return _epsilon(classes, loss.temperature, goal, simplex if min_angle is None else min_angle)
+    return _search(classes, loss, parameter, goal, min_angle)
+
+
+def _epsilon(classes: ClassDistribution, temperature: float, goal: str, angle: float) -> Design:
+    """Soft SupCon is realizable iff tau log(1/eps) <= C/(C-1), whatever the class sizes, and then equiangular: cos = 1 + tau log eps."""
+    cosine = max(math.cos(math.radians(angle)), -1 / (classes.num_classes - 1))
+    value = math.exp((cosine - 1) / temperature)
+    reason = f"Soft SupCon with this epsilon puts every two classes at {angle:.6g} degrees, whatever their sizes"
+    return Design("epsilon", goal, value, reason, None, cosine)
+
+
+def _grid(loss: Loss, parameter: str) -> tuple[list[float], Callable[[float], tuple[float, Loss]]]:
+    """Grid from the preferred end on, and the map from a value to (sampler power, loss)."""
+    if parameter == "sampler":
+        return np.linspace(1.0, 0.0, GRID_POINTS).tolist(), lambda value: (value, loss)
+    if parameter == "temperature":
+        values = np.geomspace(TEMPERATURES[1], TEMPERATURES[0], GRID_POINTS).tolist()
+        return values, lambda value: (1.0, replace(loss, temperature=value))  # type: ignore[type-var]
+    kind, name = (SupCon, "batch_size") if parameter == "batch_size" else (InfoNCE, "negatives")
+    if not isinstance(loss, kind):
+        raise IncompatibleError(f"`parameter` {parameter!r} belongs to the loss {kind.__name__}; got {type(loss).__name__}")
+    least = 1 if isinstance(loss, InfoNCE) else 2 if isinstance(loss, SupCon) and loss.views >= 2 else 3
+    sizes = [float(least)] + [float(2**power) for power in range(1, 21) if 2**power > least]
+    if isinstance(loss, SupCon) or (isinstance(loss, InfoNCE) and loss.negatives_reduction == "mean"):
+        sizes.append(math.inf)
+    return sizes, lambda value: (1.0, replace(loss, **{name: value if value == math.inf else int(value)}))  # type: ignore[type-var, arg-type]
+
+
+def _search(classes: ClassDistribution, loss: Loss, parameter: str, goal: str, min_angle: float | None) -> Design:
+    grid, at = _grid(loss, parameter)
+
+    def solved(value: float) -> Geometry | None:
+        power, moved = at(value)
+        try:
+            return solve(classes.resample(power), moved)
+        except NotCertifiedError:
+            return None
+
+    def works(value: float) -> bool:
+        if min_angle is None:
+            power, moved = at(value)
+            try:
+                # The Newton solution answers at once where a collapsed optimum, near its boundary, takes the low-rank method long.
+                return second_smallest_eigenvalue(classes.resample(power), moved) > RANK_EIGENVALUE
+            except IncompatibleError:
+                pass
+        geometry = solved(value)
+        if geometry is None:
+            return False
+        return geometry.rank >= classes.num_classes - 1 if min_angle is None else geometry.min_angle_deg >= min_angle - 1e-9
+
+    previous: float | None = None
+    for value in grid:
+        if works(value):
+            reason = "the preferred end of the range meets the goal already"
+            if previous is not None:
+                value = _refine(works, previous, value, whole=parameter in ("batch_size", "negatives"))
+                reason = "the value nearest to the preferred end that works"
+            return Design(parameter, goal, value, reason, solved(value))
+        previous = value
+    seen = [geometry for geometry in map(solved, grid) if geometry is not None]
+    best = max(seen, key=lambda geometry: (geometry.rank if min_angle is None else 0, geometry.min_angle_deg), default=None)
+    reason = f"no {parameter.replace('_', ' ')} from {grid[0]:g} to {grid[-1]:g} reaches it"
+    if best is not None:
+        reason += f"; the best smallest angle there is {best.min_angle_deg:.6g} degrees, rank {best.rank}"
+    return Design(parameter, goal, None, reason, best)
+
+
+def _refine(works: Callable[[float], bool], fails: float, holds: float, whole: bool) -> float:
+    """Bisect between a value that fails and one that works; returns the side that works."""
+    if whole and holds == math.inf:
+        return holds
+    while abs(holds - fails) > (1 if whole else RELATIVE_WIDTH * max(abs(holds), abs(fails))):
+        middle = float(round((holds + fails) / 2)) if whole else (holds + fails) / 2
+        if works(middle):
+            holds = middle
+        else:
+            fails = middle
+    return holds
