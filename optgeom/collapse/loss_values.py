@@ -50,6 +50,8 @@ class LossValues:
         What was added to the risk of the loss; None where it depends on a batch size that was not given (the limit of SupCon).
     rows : int or None
         n, rows in a batch, where the loss has batches.
+    loss : dict or None
+        Name and parameters of the loss that the values belong to, with the batch size that `rows` stands for.
     observed : float or None
         The value to be judged.
     verdict : str or None
@@ -66,6 +68,7 @@ class LossValues:
     scale: float
     constant: float | None
     rows: int | None = None
+    loss: dict[str, Any] | None = None
     observed: float | None = None
     verdict: str | None = None
     geometry: Geometry | None = None
@@ -136,7 +139,8 @@ def loss_values(
     Raises
     ------
     InvalidInputError
-        Neither classes nor a batch, rows that contradict the loss, an observed value without a batch size, a loss undefined for the classes.
+        Neither classes nor a batch, rows that contradict the loss, an observed value without a batch size, or a loss that is undefined
+        for these classes.
     NotCertifiedError
         The optimal value is not known to a relative gap of 1e-8.
 
@@ -163,7 +167,7 @@ def _scale(loss: Loss | None, base_temperature: float | None) -> float:
     if base_temperature is None:
         return 1.0
     if loss is None:
-        raise InvalidInputError("`base_temperature` needs the temperature of a loss; got no loss (the factor is temperature / base_temperature)")
+        raise InvalidInputError("`base_temperature` needs a loss; got none (values are multiplied by its temperature / base_temperature)")
     return loss.temperature / _checks.real("base_temperature", base_temperature, above=0.0, hint="SupContrast uses 0.07")
 
 
@@ -171,7 +175,7 @@ def _judged(found: LossValues, observed: float | None, loss: Loss | None, base: 
     if observed is None:
         return found
     if found.constant is None:
-        raise InvalidInputError("`observed` can only be compared in batches of a known size; got the limit of SupCon (give rows, or a batch_size)")
+        raise InvalidInputError("`observed` needs the size of the batches; got the limit of SupCon (give rows, or a batch_size)")
     marks = Landmarks(found.collapsed_value, found.optimal_value, found.simplex_value, found.collapsed_formula, found.scale)
     temperature = loss.temperature if loss is not None and base is None else None
     return replace(found, observed=observed, verdict=verdict(observed, marks, tolerance, temperature))
@@ -224,21 +228,23 @@ def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scal
             raise
         notes.append(f"the optimal value is proved to within {gap:.0e}, but not the geometry that attains it")
     optimal = geometry.risk
-    notes.append(f"the optimal value needs embeddings of {geometry.rank} dimensions or more; in fewer the lowest value is higher")
+    if geometry.certificate.certified and geometry.rank > 1:
+        notes.append(f"the optimal value needs embeddings of {geometry.rank} dimensions or more; in fewer the lowest value is higher")
     if 1e-12 < balanced - optimal < 0.01 * (collapsed - optimal):
         share = 100 * (balanced - optimal) / (collapsed - optimal)
         notes.append(
-            f"simplex and optimum are {share:.1g} % of the way apart: the value of the loss hardly tells them apart, the angles between classes do"
+            f"simplex and optimum differ by {share:.1g} % of the way from collapsed to optimal: the loss hardly tells them apart, angles do"
         )
     unknown = isinstance(loss, SupCon) and loss.batch_size == math.inf
     return LossValues(
-        scale * collapsed,
+        0.0 if unknown else scale * collapsed,
         scale * optimal,
         scale * balanced,
         _scaled(_formula(loss, rows, collapsed), scale),
         scale,
         None if unknown else 0.0,
         rows,
+        loss.describe(),
         geometry=geometry,
         notes=tuple(notes),
     )
@@ -258,8 +264,7 @@ def _formula(loss: Loss, rows: int | None, collapsed: float) -> str:
         return "psi(0, ..., 0)"
     if rows is None:
         return "the limit of ln(n - 1) - ln(n - views)"
-    everyone = math.log(rows - 1) if rows > 2 else collapsed
-    short = collapsed < everyone * (1 - 1e-12)
+    short = collapsed < math.log(rows - 1) * (1 - 1e-12)
     return f"ln({rows} - 1)" + (" times the share of anchors that have a positive" if short else "")
 
 
@@ -270,19 +275,21 @@ def _batch_notes(classes: ClassDistribution, loss: Loss, program: ClassMeanProgr
         assert classes.counts is not None
         alone = int(np.sum(classes.counts * loss.views == 1))
         if alone:
-            fate = "count as 0" if loss.singletons == "zero" else "are left out"
-            yield f"{alone} of {int(classes.counts.sum()) * loss.views} anchors have no positive and {fate}"
+            fate = "count as 0" if loss.singletons == "zero" else "are skipped, left out of the mean"
+            yield f"{alone} of {int(classes.counts.sum()) * loss.views} anchors without a positive: they {fate}"
     if not isinstance(loss, SupCon):
         return
     if loss.batch_size == math.inf:
-        yield f"values of the limit of large batches: batches of N images add ln({loss.views} (N - 1)), up to terms of order 1/N (give the batch size)"
+        added = "ln(N - 1)" if loss.views == 1 else f"ln({loss.views} (N - 1))"
+        yield f"limit of large batches: batches of N images add {added}, up to terms of order 1/N (a batch size gives exact values)"
         return
     n, share = int(loss.batch_size), groups.proportions
     absent = float(np.sum(groups.sizes * np.exp(n * np.log1p(-share))))
     single = float(np.sum(groups.sizes * n * share * np.exp((n - 1) * np.log1p(-share))))
-    yield f"exact for batches of {n} images drawn independently; on average {single:.1f} classes have one image in a batch and {absent:.1f} none"
+    held = f"on average {single:.1f} classes have one image in a batch and {absent:.1f} none"
+    yield f"exact for batches of {n} images drawn independently; {held}"
     if loss.views == 1:
-        fate = "count as 0" if loss.singletons == "zero" else "are left out"
+        fate = "count as 0" if loss.singletons == "zero" else "are skipped, left out of the mean"
         yield f"on average {100 * single / n:.2g} % of the anchors have no positive and {fate}"
 
 
@@ -328,7 +335,8 @@ def batch_loss_values(
         raise InvalidInputError(f"`labels` must make three rows or more (images times views); got {rows} (with two the loss is always 0)")
     if np.all(rows_of == 1):
         raise InvalidInputError(
-            f"`labels` must hold a label twice; got {rows} different labels: no anchor has a positive and SupCon is undefined, not 0 (use two views)"
+            "`labels` must hold a label twice; "
+            f"got {rows} different ones: no anchor has a positive, SupCon is undefined, not 0 (use two views)"
         )
     if encoded.counts.size == 1:
         found = _one_class(rows, scale)

@@ -34,31 +34,31 @@ def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: fl
         Given where no base temperature was: a value that only a base temperature explains is then recognised.
     """
     collapsed, optimal = marks.collapsed, marks.optimal
-    near = tolerance * max(collapsed - optimal if optimal is not None else 0.0, 0.01 * abs(collapsed))
-    if optimal is None:
-        near = tolerance * abs(collapsed)
+    way = 0.0 if optimal is None else collapsed - optimal
+    near = tolerance * (way if way > 1e-9 * abs(collapsed) else abs(collapsed))
     within = f"within {near:.2g}"
     if observed == 0 and (optimal is None or optimal > SMALLEST_PRINTED):
-        return f"exactly 0: no anchor had a positive (every label once in the batch?), or all were masked out; the loss itself {_low(optimal)}"
+        return f"exactly 0: no anchor had a positive (every label once in the batch?), or all were masked; the loss itself {_low(optimal)}"
     if abs(observed - collapsed) <= near:
-        if optimal is not None and collapsed - optimal <= near:
+        if optimal is not None and way <= near:
             return f"collapsed and optimal have the same value here, {collapsed:.6g}: the loss says nothing"
         return f"collapsed: this is {marks.formula} = {collapsed:.6f} ({within}): all features at one point"
     if observed > collapsed:
         return _above(observed, marks, near, temperature)
     if optimal is None:
-        return f"not collapsed: {collapsed - observed:.4g} below the collapsed value {marks.formula} = {collapsed:.6f} (the floor needs classes)"
+        below = f"{collapsed - observed:.4g} below the collapsed value {marks.formula} = {collapsed:.6f}"
+        return f"not collapsed: {below} (the floor needs classes)"
     if observed < optimal - near:
         return f"below the optimum {optimal:.6f} by {optimal - observed:.4g}: impossible for these settings (check {CHECKS})"
     simplex = marks.simplex
     if observed <= optimal + near:
-        also = " (so is the balanced simplex: the value cannot tell them apart)" if _same(simplex, optimal, near) else ""
+        also = "; the balanced simplex has nearly this value too: the loss cannot tell them apart" if _same(simplex, optimal, near) else ""
         return f"at the optimum {optimal:.6f} ({within}){also}"
-    share = 100 * (collapsed - observed) / (collapsed - optimal)
-    way = f"above the floor {optimal:.6f} by {observed - optimal:.4g} ({share:.1f} % of the way from collapsed to optimal)"
+    share = 100 * (collapsed - observed) / way
+    above = f"above the floor {optimal:.6f} by {observed - optimal:.4g} ({share:.1f} % of the way from collapsed to optimal)"
     if simplex is not None and abs(observed - simplex) <= near:
-        return f"near the value of the balanced simplex, {simplex:.6f} ({within}): {way}"
-    return way
+        return f"near the value of the balanced simplex, {simplex:.6f} ({within}): {above}"
+    return above
 
 
 def _low(optimal: float | None) -> str:
@@ -74,9 +74,10 @@ def _above(observed: float, marks: Landmarks, near: float, temperature: float | 
     if temperature is not None:
         factor = temperature / SUPCONTRAST_BASE
         if abs(observed / factor - marks.collapsed) <= near:
+            value = f"{factor:.6g} times {marks.formula} = {factor * marks.collapsed:.6f}"
             return (
-                f"collapsed, if your code multiplies the loss by temperature / base temperature = {temperature:g} / {SUPCONTRAST_BASE:g} as "
-                f"SupContrast does: this is {factor:.6g} times {marks.formula} = {factor * marks.collapsed:.6f} (give the base temperature)"
+                f"collapsed, if your code multiplies by temperature / base temperature = {temperature:g} / {SUPCONTRAST_BASE:g}, "
+                f"as SupContrast does: this is {value} (give the base temperature)"
             )
     over = f"above the collapsed value {marks.collapsed:.6f} by {observed - marks.collapsed:.4g}"
     return f"{over}: positives are farther apart than negatives, or the settings differ (check {CHECKS})"
