@@ -9,8 +9,11 @@ from typing import Annotated
 
 import typer
 
+from optgeom_cli.design import design
+from optgeom_cli.loss import loss
 from optgeom_cli.profiles import profiles
 from optgeom_cli.solve import solve
+from optgeom_cli.threshold import threshold
 
 # Plain help and plain usage errors: rich would draw boxes around what scripts read line by line, and costs start-up time.
 app = typer.Typer(
@@ -23,6 +26,9 @@ app = typer.Typer(
 
 # One line a command, in the order of the help.
 app.command("solve")(solve)
+app.command("loss")(loss)
+app.command("threshold")(threshold)
+app.command("design")(design)
 app.command("profiles")(profiles)
 
 

@@ -14,7 +14,10 @@ from optgeom_cli.output import ExitCode, UsageError, emit_json, exit_on_error, n
 from optgeom_cli.progress import working
 
 if TYPE_CHECKING:
+    from optgeom.classes import ClassDistribution
+    from optgeom.collapse.thresholds import CollapseMargin
     from optgeom.geometry import Geometry
+    from optgeom.losses.base import Loss
 
 
 class Solver(enum.StrEnum):
@@ -32,6 +35,8 @@ _ENDINGS = {
     "--prototypes": (".npy", ".npz", ".csv", ".pt", ".safetensors"),
     "--plot": (".png", ".svg", ".pdf"),
 }
+# Negatives that see the split of the minorities need it whole, some 50 times: more groups would cost more than the solve itself.
+MARGIN_GROUPS = 300
 _EXTRAS = {".pt": ("torch", "torch"), ".safetensors": ("safetensors", "io")}  # ending: module, extra that installs it
 
 
@@ -120,15 +125,39 @@ def solve(
     except NotCertifiedError as error:
         geometry, failure, targets = error.geometry, error, {}
     _write(geometry, targets, dim)
+    margin, margin_line = _collapse_margin(classes, chosen)
     if json_output:
-        emit_json(geometry.as_dict(full or None))
+        found = geometry.as_dict(full or None)
+        if margin is None and margin_line is not None:
+            found["notes"].append(f"collapse_margin: {margin_line}")
+        emit_json({**found, "collapse_margin": None if margin is None else margin.as_dict()})
     else:
         from optgeom_cli.solve_report import report
 
-        report(geometry, source=_source(profile, counts_file, labels), files=targets)
+        report(geometry, source=_source(profile, counts_file, labels), files=targets, collapse=margin_line)
     if failure is not None:
         notice(str(failure) + (" (no file was written)" if out or prototypes or plot else ""))
         raise typer.Exit(ExitCode.NOT_CERTIFIED)
+
+
+def _collapse_margin(classes: ClassDistribution, loss: Loss) -> tuple[CollapseMargin | None, str | None]:
+    """The margin to total collapse and its line in the table; no line where the question does not arise."""
+    from optgeom.collapse.thresholds import collapse_margin
+    from optgeom.errors import InvalidInputError
+    from optgeom_cli.threshold import margin_text
+
+    groups = classes.groups.num_groups
+    if not loss.uniform_negatives and groups > MARGIN_GROUPS:
+        return None, f"margin not computed for {groups} different class sizes (`optgeom threshold` does it)"
+    try:
+        margin = collapse_margin(classes, loss)
+    except InvalidInputError as error:
+        return None, f"margin not computed: {error}"
+    if margin is not None:
+        return margin, margin_text(margin)
+    if classes.num_classes > 2 and classes.groups.sizes[0] > 1:
+        return None, "no single class is the most frequent: total collapse is not the optimum"
+    return None, None
 
 
 def _source(profile: str | None, *files: Path | None) -> str | None:

@@ -31,7 +31,7 @@ _KINDS = {
 }
 
 
-def report(geometry: Geometry, *, source: str | None, files: Mapping[str, Path]) -> None:
+def report(geometry: Geometry, *, source: str | None, files: Mapping[str, Path], collapse: str | None = None) -> None:
     """Print the answer on stdout.
 
     Parameters
@@ -41,20 +41,22 @@ def report(geometry: Geometry, *, source: str | None, files: Mapping[str, Path])
         Profile or file that the classes come from.
     files : mapping
         Files written, by option.
+    collapse : str, optional
+        How far the classes are from total collapse.
     """
     out = console()
     out.width = min(out.width, MOST_COLUMNS)
     with out.capture() as captured:
-        _print(out, geometry, source, files)
+        _print(out, geometry, source, files, collapse)
     # rich fills every line up with blanks, which get in the way of copying and comparing.
     typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
 
 
-def _print(out: Console, geometry: Geometry, source: str | None, files: Mapping[str, Path]) -> None:
+def _print(out: Console, geometry: Geometry, source: str | None, files: Mapping[str, Path], collapse: str | None) -> None:
     summary = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     summary.add_column(no_wrap=True, style="bold")
     summary.add_column(overflow="fold")
-    for heading, text in _summary(geometry, source):
+    for heading, text in _summary(geometry, source, collapse):
         summary.add_row(heading, Text(text))
     for option, path in files.items():
         summary.add_row("Written", Text(f"{path} ({_KINDS[option]})"))
@@ -66,11 +68,13 @@ def _print(out: Console, geometry: Geometry, source: str | None, files: Mapping[
     out.print(_classes_table(geometry))
 
 
-def _summary(geometry: Geometry, source: str | None) -> Iterable[tuple[str, str]]:
+def _summary(geometry: Geometry, source: str | None, collapse: str | None) -> Iterable[tuple[str, str]]:
     yield "Classes", _classes_line(geometry, source)
     yield "Loss", describe_loss(geometry.loss)
     yield "Risk", f"{geometry.risk:.12g}" + _constant(geometry.loss)
     yield "Regime", describe_regime(geometry)
+    if collapse is not None:
+        yield "Collapse", collapse
     yield from _angle_lines(geometry)
     yield from _coincidence_lines(geometry)
     yield "Rank", _rank_line(geometry)

@@ -1,0 +1,154 @@
+"""`optgeom loss`: what value should my loss have?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optgeom_cli import class_input, loss_input
+from optgeom_cli.output import UsageError, emit_json, exit_on_error
+from optgeom_cli.progress import working
+from optgeom_cli.summary import print_summary
+
+if TYPE_CHECKING:
+    from optgeom.classes import ClassDistribution
+    from optgeom.collapse.loss_values import LossValues
+    from optgeom.losses.base import Loss
+
+_PANEL = "Output"
+
+
+@exit_on_error()
+def loss(
+    counts: class_input.CountsOption = None,
+    proportions: class_input.ProportionsOption = None,
+    counts_file: class_input.CountsFileOption = None,
+    labels: class_input.LabelsOption = None,
+    profile: class_input.ProfileOption = None,
+    sampler: class_input.SamplerOption = "instance",
+    drop_empty: class_input.DropEmptyOption = False,
+    ignore_label: class_input.IgnoreLabelOption = None,
+    name: loss_input.LossOption = loss_input.LossName.SUPCON,
+    temperature: loss_input.TemperatureOption = 0.1,
+    negatives: loss_input.NegativesOption = None,
+    alpha: loss_input.AlphaOption = None,
+    negatives_reduction: loss_input.ReductionOption = None,
+    sampling: loss_input.SamplingOption = None,
+    batch_size: loss_input.BatchSizeOption = None,
+    views: loss_input.ViewsOption = None,
+    singletons: loss_input.SingletonsOption = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", metavar="N", help="supcon: rows in a batch, images times views; enough for the collapsed value.")
+    ] = None,
+    simclr: Annotated[
+        int | None, typer.Option("--simclr", metavar="N", help="SimCLR with N pairs in a batch, instead of classes and a loss.")
+    ] = None,
+    base_temperature: Annotated[
+        float | None,
+        typer.Option("--base-temperature", help="The loss is multiplied by temperature / base temperature (SupContrast: 0.07)."),
+    ] = None,
+    observed: Annotated[float | None, typer.Option("--observed", metavar="X", help="A value that training printed, to be judged.")] = None,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="What counts as equal, as a share of the way from collapsed to optimal.")
+    ] = 0.01,
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
+) -> None:
+    """What value should my loss have: collapsed, optimal, and at the balanced simplex.
+
+    With --rows alone only the collapsed value. With --observed it says what the value that training printed means.
+    """
+    source: dict[str, Any] = {
+        "counts": counts,
+        "proportions": proportions,
+        "counts_file": counts_file,
+        "labels": labels,
+        "profile": profile,
+    }
+    parameters: dict[str, Any] = {
+        "loss": name,
+        "temperature": temperature,
+        "negatives": negatives,
+        "alpha": alpha,
+        "negatives_reduction": negatives_reduction,
+        "sampling": sampling,
+        "batch_size": batch_size,
+        "views": views,
+        "singletons": singletons,
+    }
+    classes: ClassDistribution | None
+    if simclr is not None:
+        classes, chosen = _simclr(simclr, source, parameters, rows)
+    else:
+        chosen = loss_input.read_loss(**parameters)
+        given = any(value is not None for value in source.values()) or sampler != "instance" or drop_empty or ignore_label
+        enough = rows is not None or (name is loss_input.LossName.SUPCON and batch_size not in (None, "inf"))
+        if not given and not enough:
+            raise UsageError("give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --simclr N")
+        classes = None
+        if given:
+            classes = class_input.read_classes(**source, sampler=sampler, drop_empty=drop_empty, ignore_label=ignore_label)
+
+    from optgeom.collapse.loss_values import loss_values
+
+    with working("solving" if classes is None else f"solving {classes.num_classes} classes"):
+        found = loss_values(classes, chosen, rows, base_temperature, observed, tolerance)
+    if json_output:
+        number = None if classes is None else classes.num_classes
+        emit_json({**found.as_dict(), "base_temperature": base_temperature, "num_classes": number})
+    else:
+        print_summary(_lines(found, classes, chosen, simclr, base_temperature))
+
+
+def _simclr(
+    pairs: int, source: dict[str, Path | str | None], parameters: dict[str, Any], rows: int | None
+) -> tuple[ClassDistribution, Loss]:
+    """SimCLR is SupCon on a batch in which every image is a class of its own, with two views."""
+    owned = {"loss": loss_input.LossName.SUPCON, "temperature": parameters["temperature"]}
+    other = any(value is not None for value in source.values()) or rows is not None
+    if other or any(value != owned.get(key) for key, value in parameters.items()):
+        raise UsageError("--simclr goes with --temperature and --base-temperature only: its classes are the images, its loss is fixed")
+    if pairs < 2:
+        raise UsageError(f"--simclr must be 2 pairs or more; got {pairs} (the pairs of a batch are each other's negatives)")
+
+    from optgeom.classes import ClassDistribution
+    from optgeom.losses import SupConFullBatch
+
+    return ClassDistribution.from_groups([1], [pairs]), SupConFullBatch(parameters["temperature"], views=2)
+
+
+def _lines(
+    found: LossValues, classes: ClassDistribution | None, chosen: Loss, simclr: int | None, base: float | None
+) -> Iterable[tuple[str, str]]:
+    from optgeom.wording import describe_loss
+
+    if simclr is not None:
+        yield "Loss", f"SimCLR, {simclr} pairs in a batch, temperature {chosen.temperature:g}"
+    elif classes is not None:
+        yield "Classes", f"{classes.num_classes}"
+        yield "Loss", describe_loss(found.loss or {})
+    else:
+        yield "Loss", f"SupCon, {found.rows} rows in a batch" + (f", temperature {chosen.temperature:g}" if base is not None else "")
+    if base is not None:
+        yield "Factor", f"{found.scale:.6g}: temperature {chosen.temperature:g} / base temperature {base:g}, in all values below"
+    # The limit of large batches is an offset from a logarithm of the batch size.
+    limit = ""
+    if found.constant is None and found.loss is not None:
+        rows = "(N - 1)" if found.loss["views"] == 1 else f"({found.loss['views']} (N - 1))"
+        limit = f" + {'' if found.scale == 1 else f'{found.scale:.6g} '}ln{rows}"
+    yield "Collapsed", f"{found.collapsed_value:.6f}{limit}  all features at one point: {found.collapsed_formula}"
+    if found.optimal_value is not None:
+        proof = ""
+        if found.geometry is not None:  # a gap below the rounding of the risk itself promises too much
+            gap = max(found.geometry.certificate.gap, 2e-16 * (1 + abs(found.geometry.risk)))
+            proof = f", proved to within {gap:.0e} of the optimum"
+        yield "Optimal", f"{found.optimal_value:.6f}{limit}  the floor: no features go below it{proof}"
+    if found.simplex_value is not None:
+        yield "Simplex", f"{found.simplex_value:.6f}{limit}  all classes at equal angles, which is the optimum only of balanced classes"
+    if found.observed is not None:
+        yield "Observed", f"{found.observed:.10g}"
+        yield "Verdict", str(found.verdict)
+    for note in found.notes:
+        yield "Note", note

@@ -1,0 +1,158 @@
+"""`optgeom threshold`: from which majority on all other classes collapse onto one direction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optgeom_cli import class_input, loss_input
+from optgeom_cli.output import UsageError, emit_json, exit_on_error
+from optgeom_cli.progress import working
+from optgeom_cli.summary import print_summary
+
+if TYPE_CHECKING:
+    from optgeom.classes import ClassDistribution
+    from optgeom.collapse.thresholds import CollapseMargin, CollapseThreshold
+    from optgeom.losses.base import Loss
+
+_PANEL = "Output"
+SMALL_SHARE = 1e-3  # below it a majority share is written as 1 - x: three nines say little and more of them are hard to count
+
+
+@exit_on_error()
+def threshold(
+    counts: class_input.CountsOption = None,
+    proportions: class_input.ProportionsOption = None,
+    counts_file: class_input.CountsFileOption = None,
+    labels: class_input.LabelsOption = None,
+    profile: class_input.ProfileOption = None,
+    sampler: class_input.SamplerOption = "instance",
+    drop_empty: class_input.DropEmptyOption = False,
+    ignore_label: class_input.IgnoreLabelOption = None,
+    loss: loss_input.LossOption = loss_input.LossName.SUPCON,
+    temperature: loss_input.TemperatureOption = 0.1,
+    negatives: loss_input.NegativesOption = None,
+    alpha: loss_input.AlphaOption = None,
+    negatives_reduction: loss_input.ReductionOption = None,
+    sampling: loss_input.SamplingOption = None,
+    batch_size: loss_input.BatchSizeOption = None,
+    views: loss_input.ViewsOption = None,
+    singletons: loss_input.SingletonsOption = None,
+    minorities: Annotated[
+        int | None, typer.Option("--minorities", metavar="M", help="Equal minority classes, 2 or more (those of the classes given, or 2).")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", metavar="A,B,...", help="Relative sizes of unequal minority classes, instead of --minorities.")
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
+) -> None:
+    """Exact majority share above which all minority classes share one direction (minority collapse).
+
+    Classes are optional: with them, how far they are from it.
+    """
+    if minorities is not None and split is not None:
+        raise UsageError("give --minorities or --split, not both (the split already says how many minority classes there are)")
+    chosen = loss_input.read_loss(
+        loss=loss,
+        temperature=temperature,
+        negatives=negatives,
+        alpha=alpha,
+        negatives_reduction=negatives_reduction,
+        sampling=sampling,
+        batch_size=batch_size,
+        views=views,
+        singletons=singletons,
+    )
+    sources: dict[str, Any] = {
+        "counts": counts,
+        "proportions": proportions,
+        "counts_file": counts_file,
+        "labels": labels,
+        "profile": profile,
+    }
+    classes = None
+    if any(value is not None for value in sources.values()) or sampler != "instance" or drop_empty or ignore_label:
+        classes = class_input.read_classes(**sources, sampler=sampler, drop_empty=drop_empty, ignore_label=ignore_label)
+
+    with working("computing the threshold"):
+        found, margin = _compute(chosen, classes, minorities, split)
+    if json_output:
+        emit_json({**found.as_dict(), "margin": None if margin is None else margin.as_dict()})
+    else:
+        print_summary(_lines(found, margin, chosen, classes, split, minorities))
+
+
+def _compute(
+    loss: Loss, classes: ClassDistribution | None, minorities: int | None, split: str | None
+) -> tuple[CollapseThreshold, CollapseMargin | None]:
+    from optgeom.collapse.thresholds import CollapseThreshold, collapse_margin, collapse_threshold
+
+    margin = None if classes is None else collapse_margin(classes, loss)
+    if split is not None:
+        return collapse_threshold(loss, split=class_input.parse_numbers("split", split, ".5,.3,.2")), margin
+    if minorities is not None or classes is None:
+        return collapse_threshold(loss, 2 if minorities is None else minorities), margin
+    if margin is None:  # a tie for the largest class, or a loss that the threshold refuses, which then says why
+        return collapse_threshold(loss, classes.num_classes - 1), None
+    return CollapseThreshold.from_log_odds(margin.threshold_log_odds, classes.num_classes - 1, loss), margin
+
+
+def odds_text(log_odds: float) -> str:
+    """exp(log_odds) in four digits, as people write it: 12.16, 0.087, 9.703e8."""
+    value = math.exp(log_odds)
+    if 1e-4 <= value < 1e4:
+        return f"{value:.4g}"
+    if 1e4 <= value < 1e5:
+        return f"{value:.0f}"
+    mantissa, exponent = f"{value:.3e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def margin_text(margin: CollapseMargin) -> str:
+    """How far from total collapse, in one sentence."""
+    odds, needed = odds_text(margin.log_odds), odds_text(margin.threshold_log_odds)
+    away = abs(margin.threshold_log_odds - margin.log_odds)
+    if margin.collapsed:
+        return f"total collapse: the majority's odds are {odds} : 1, {odds_text(away)} times the {needed} : 1 at which it begins"
+    return f"the majority's odds are {odds} : 1; total collapse needs {needed} : 1, {odds_text(away)} times as much"
+
+
+def _share(found: CollapseThreshold) -> str:
+    return f"{found.threshold:.6f}" if found.one_minus_threshold >= SMALL_SHARE else f"1 - {odds_text(math.log(found.one_minus_threshold))}"
+
+
+def _lines(
+    found: CollapseThreshold,
+    margin: CollapseMargin | None,
+    loss: Loss,
+    classes: ClassDistribution | None,
+    split: str | None,
+    minorities: int | None,
+) -> Iterable[tuple[str, str]]:
+    from optgeom.wording import describe_loss
+
+    yield "Loss", describe_loss(found.loss)
+    yield "Minorities", _minorities(found, margin, loss, split, minorities)
+    needs = odds_text(found.log_odds)
+    yield "Total collapse", f"needs odds of {needs} : 1 or more, majority samples to all other samples together"
+    yield "Majority share", f"{_share(found)} or more: then all minority classes share one direction, opposite to the majority"
+    if found.published_sufficient is not None:
+        published = found.published_sufficient
+        yield "In the literature", f"a share of {published:.4f} is known to suffice; exactly, {_share(found)} suffices and is needed"
+    if classes is not None and margin is None:
+        yield "Your classes", "no single class is the most frequent: total collapse is not the optimum"
+    elif margin is not None:
+        yield "Your classes", margin_text(margin)
+
+
+def _minorities(found: CollapseThreshold, margin: CollapseMargin | None, loss: Loss, split: str | None, minorities: int | None) -> str:
+    if loss.uniform_negatives:
+        return f"{found.minorities} (the threshold is the same for any number of them, however unequal)"
+    if split is not None:
+        return f"{found.minorities}, in proportions {split}"
+    if minorities is None and margin is not None:
+        return f"{found.minorities}, in proportion as given"
+    return f"{found.minorities}, equally frequent"
