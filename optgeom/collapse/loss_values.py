@@ -226,7 +226,7 @@ def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scal
         gap = geometry.certificate.gap
         if not gap <= VALUE_GAP * (1 + abs(geometry.risk)):
             raise
-        notes.append(f"the optimal value is proved to within {gap:.0e}, but not the geometry that attains it")
+        notes.append("the loss is so flat here that the optimal value is proved, but not the geometry that attains it")
     optimal = geometry.risk
     if geometry.certificate.certified and geometry.rank > 1:
         notes.append(f"the optimal value needs embeddings of {geometry.rank} dimensions or more; in fewer the lowest value is higher")
