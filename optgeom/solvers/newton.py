@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optgeom._numerics import EPS, Array, log_nonnegative
+from optgeom._numerics import EPS, Array, log_nonnegative, logsumexp_rows
 from optgeom.losses.rows import Majorizer
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.mixing import Anderson
@@ -30,6 +30,7 @@ MAJORIZER_STEPS = 80
 PATIENCE = 15  # majorizer steps in which the change must halve at least once
 HOMOTOPY_STEP = 0.02  # the low-rank method is cheaper than a path that needs smaller steps
 SMALLEST_DAMPING = 1e-6
+PLAIN_RANGE = 600.0  # of logs, within which products of anchors and weights are floating-point numbers
 
 
 @dataclass(frozen=True)
@@ -77,36 +78,51 @@ class _System:
     def __init__(self, program: ClassMeanProgram, majorizer: Majorizer) -> None:
         self.count = program.rows.count
         self.tau = program.temperature
-        self.offset = np.exp(majorizer.log_offset)
+        self.log_offset = majorizer.log_offset
         self.pairs = self.count > 0
         self.log_weight = np.where(self.pairs, majorizer.log_weight, 0.0)
+        self.largest, self.smallest = float(np.max(self.log_weight)), float(np.min(self.log_weight))
+        self.weight = np.exp(self.log_weight - self.largest)
         self.log_terms = np.where(self.pairs, majorizer.log_weight + log_nonnegative(self.count), -np.inf)
         self.log_anchor = log_nonnegative(program.rows.anchor_weight * majorizer.mass)
 
     def normaliser(self, cosines: Array) -> Array:
         """u that satisfies the first equation at given cosines."""
-        return np.asarray(np.log(self.offset + np.exp(self.log_terms + (cosines - 1.0) / self.tau).sum(axis=1)))
+        return np.asarray(np.logaddexp(self.log_offset, logsumexp_rows(self.log_terms + (cosines - 1.0) / self.tau)))
 
     def start_dual(self, u: Array, cosines: Array, sizes: Array) -> Array:
         """y from the row sums of the force at given cosines: exact for the simplex of balanced classes."""
         log_omega = self.log_weight + (self.log_anchor - u)[:, None]
-        force = np.exp(np.logaddexp(log_omega, log_omega.T) + (cosines - 1.0) / self.tau - np.log(self.tau))
-        row = (self.count * force).sum(axis=1)
-        return np.asarray(log_nonnegative(row) - 0.5 * log_nonnegative(np.sum(sizes * row)))
+        log_force = np.logaddexp(log_omega, log_omega.T) + (cosines - 1.0) / self.tau - np.log(self.tau)
+        row = logsumexp_rows(np.where(self.pairs, log_force, -np.inf) + log_nonnegative(self.count))
+        return np.asarray(row - 0.5 * logsumexp_rows((np.log(sizes) + row)[None, :])[0])
+
+    def _forces(self, u: Array) -> tuple[Array, Array]:
+        """log c_ij and the share of the row anchor in it."""
+        level = self.log_anchor - u
+        finite = level[np.isfinite(level)]
+        top = float(finite.max())
+        if top - float(finite.min()) + self.largest - self.smallest < PLAIN_RANGE:
+            # One logarithm instead of the two exponentials and two logarithms of the general form: this is the costliest line of a step.
+            omega = self.weight * np.exp(level - top)[:, None]
+            c = omega + omega.T
+            return np.log(c) + (top + self.largest), omega / c
+        log_omega = self.log_weight + level[:, None]
+        log_c = np.logaddexp(log_omega, log_omega.T)
+        return log_c, np.exp(log_omega - log_c)
 
     def at(self, u: Array, y: Array) -> _Point:
-        log_omega = self.log_weight + (self.log_anchor - u)[:, None]
-        log_c = np.logaddexp(log_omega, log_omega.T)
-        share = np.exp(log_omega - log_c)
+        log_c, share = self._forces(u)
         cosines = 1.0 + self.tau * (np.log(self.tau) + y[:, None] + y[None, :] - log_c)
         single = ~self.pairs
         share[single] = 0.0
         cosines[single] = 1.0
-        terms = np.exp(self.log_terms + (cosines - 1.0) / self.tau)
-        norm = self.offset + terms.sum(axis=1)
+        # Relative to the normaliser that u stands for, so that nothing underflows at small temperatures.
+        terms = np.exp(self.log_terms + (cosines - 1.0) / self.tau - u[:, None])
+        norm = np.exp(self.log_offset - u) + terms.sum(axis=1)
         z = np.exp(y - y.max())
         r2 = z + (self.count * cosines) @ z
-        return _Point(u, y, np.log(norm) - u, r2, cosines, share, terms / norm[:, None])
+        return _Point(u, y, np.log(norm), r2, cosines, share, terms / norm[:, None])
 
     def direction(self, point: _Point) -> tuple[Array, Array]:
         """Newton direction of the 2G x 2G system
@@ -189,10 +205,11 @@ def _newton(system: _System, u: Array, y: Array, tolerance: float) -> tuple[_Poi
                 trial = system.at(point.u + damping * du, point.y + damping * dy)
                 if trial.residual <= (1 - damping / 10) * residual:
                     break
+                if residual <= 1e3 * tolerance:
+                    return point, iteration, True  # Rounding, not the step, keeps the residual from falling further.
                 damping /= 2
                 if damping < SMALLEST_DAMPING:
-                    # Rounding keeps the residual from falling further: fine when it is small already.
-                    return point, iteration, residual <= 1e3 * tolerance
+                    return point, iteration, False
             point, residual = trial, trial.residual
     return point, NEWTON_STEPS, False
 
