@@ -1,0 +1,193 @@
+"""The table of a scan as a file: CSV or Parquet, sorted by coordinates, one row a cell, every float with all its digits."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import math
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from optgeom import _files
+from optgeom.collapse.scan_grid import key_of
+from optgeom.errors import InvalidInputError, MissingDependencyError
+
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+VERSION = "1"
+
+
+def _number(text: str) -> float:
+    """Whole where the parameter is a whole number or infinity."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False}[text]
+
+
+# Column: how its text is read, and its type in Parquet. Text columns hold "" where there is nothing, the others nothing at all.
+# `negatives` and `batch_size` are floats in Parquet, because they may be infinite.
+COLUMNS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "loss": (str, "string"),
+    "sampling": (str, "string"),
+    "negatives": (_number, "float64"),
+    "batch_size": (_number, "float64"),
+    "views": (int, "int64"),
+    "alpha": (float, "float64"),
+    "negatives_reduction": (str, "string"),
+    "temperature": (float, "float64"),
+    "profile": (str, "string"),
+    "num_classes": (int, "int64"),
+    "tolerance": (float, "float64"),
+    "imbalance": (float, "float64"),
+    "majority": (float, "float64"),
+    "majority_odds": (float, "float64"),
+    "risk": (float, "float64"),
+    "rank": (int, "int64"),
+    "regime": (str, "string"),
+    "min_angle_deg": (float, "float64"),
+    "gap": (float, "float64"),
+    "backward_error": (float, "float64"),
+    "certified": (_boolean, "bool_"),
+    "log_odds": (float, "float64"),
+    "threshold_log_odds": (float, "float64"),
+    "threshold_imbalance": (float, "float64"),
+    "solver": (str, "string"),
+    "iterations": (int, "int64"),
+    "seconds": (float, "float64"),
+    "error": (str, "string"),
+}
+REQUIRED = ("temperature", "num_classes", "tolerance", "imbalance", "majority", "majority_odds", "certified")
+
+
+def blank() -> Row:
+    """A row with nothing in it."""
+    return {name: "" if kind == "string" else None for name, (_, kind) in COLUMNS.items()}
+
+
+def check_target(path: str | os.PathLike[str]) -> Path:
+    """`path` as a place where the table can be written; checked before the work, not after it.
+
+    Raises
+    ------
+    InvalidInputError
+        Another ending than .csv and .parquet, or no such folder.
+    MissingDependencyError
+        Parquet without pyarrow.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise InvalidInputError(f"a scan is kept as .csv or .parquet; got {str(path)!r}")
+    if target.is_dir():
+        raise InvalidInputError(f"cannot write {path}: it is a folder (give a file name)")
+    if not target.absolute().parent.is_dir():
+        raise InvalidInputError(f"cannot write {path}: the folder {target.parent} does not exist (make it first)")
+    if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise MissingDependencyError("Parquet files need pyarrow: pip install 'optgeom[io]' (or give a .csv file)")
+    return target
+
+
+def write(path: Path, table: dict[Key, Row]) -> None:
+    """Write all rows, sorted by key, in one step: a reader, or the next run after a kill, never meets half a file."""
+    rows = [table[key] for key in sorted(table)]
+    if path.suffix.lower() == ".csv":
+        _files.write_text(path, _csv_text(rows))
+        return
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    schema = pa.schema([(name, getattr(pa, kind)()) for name, (_, kind) in COLUMNS.items()], metadata={"optgeom-scan": VERSION})
+    content = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), content)
+    _files.write_bytes(path, content.getvalue().to_pybytes())
+
+
+def _csv_text(rows: Iterable[Row]) -> str:
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_text(row[name]) for name in COLUMNS] for row in rows)
+    return content.getvalue()
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def read(path: str | os.PathLike[str]) -> dict[Key, Row]:
+    """Rows of a scan file by key.
+
+    Raises
+    ------
+    InvalidInputError
+        Not a scan file of this version, or damaged; the message says where.
+    MissingDependencyError
+        Parquet without pyarrow.
+    """
+    target = check_target(path)
+    if not target.is_file():
+        raise InvalidInputError(f"there is no scan file {path}")
+    return _read_csv(target) if target.suffix.lower() == ".csv" else _read_parquet(target)
+
+
+def _check_columns(path: Path, found: list[str]) -> None:
+    if found == list(COLUMNS):
+        return
+    different = [name for name in found if name not in COLUMNS] or [name for name in COLUMNS if name not in found] or found
+    raise InvalidInputError(
+        f"{path} is not a scan of this version: its columns differ ({', '.join(map(repr, different[:3]))}); give another file, or remove it"
+    )
+
+
+def _read_csv(path: Path) -> dict[Key, Row]:
+    table: dict[Key, Row] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            lines = csv.reader(stream)
+            _check_columns(path, next(lines, []))
+            for cells in lines:
+                try:
+                    row = {name: _value(name, text) for (name, text) in zip(COLUMNS, cells, strict=True)}
+                except (ValueError, KeyError) as error:
+                    raise InvalidInputError(f"{path}, line {lines.line_num}: not a row of a scan ({error}); repair or remove it") from error
+                table[key_of(row)] = row
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInputError(f"{path} is not a scan file: {error}") from error
+    return table
+
+
+def _value(name: str, text: str) -> Any:
+    read_text, kind = COLUMNS[name]
+    if kind == "string":
+        return text
+    if not text and name in REQUIRED:
+        raise ValueError(f"no {name}")
+    return read_text(text) if text else None
+
+
+def _read_parquet(path: Path) -> dict[Key, Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        content = pq.read_table(path, partitioning=None)
+    except pa.ArrowException as error:
+        raise InvalidInputError(f"{path} is not a Parquet file: {' '.join(str(error).split())}") from error
+    _check_columns(path, content.column_names)
+    table: dict[Key, Row] = {}
+    for row in content.to_pylist():
+        for name in ("negatives", "batch_size"):
+            if row[name] is not None and math.isfinite(row[name]):
+                row[name] = int(row[name])
+        table[key_of(row)] = row
+    return table
