@@ -3,6 +3,11 @@
 from optgeom import profiles
 from optgeom.certificates import Certificate
 from optgeom.classes import ClassDistribution, ClassGroups
+from optgeom.collapse.design import Design, design
+from optgeom.collapse.loss_values import LossValues, batch_loss_values, loss_values
+from optgeom.collapse.rank_path import first_rank_loss
+from optgeom.collapse.sensitivity import proportion_sensitivity, temperature_sensitivity
+from optgeom.collapse.thresholds import CollapseThreshold, collapse_margin, collapse_threshold
 from optgeom.errors import IncompatibleError, InvalidInputError, MissingDependencyError, NotCertifiedError, OptGeomError, SolverError
 from optgeom.geometry import Geometry
 from optgeom.losses import GeneralizedContrastive, InfoNCE, Loss, SupCon, SupConFullBatch
@@ -15,12 +20,15 @@ __all__ = [
     "Certificate",
     "ClassDistribution",
     "ClassGroups",
+    "CollapseThreshold",
+    "Design",
     "GeneralizedContrastive",
     "Geometry",
     "IncompatibleError",
     "InfoNCE",
     "InvalidInputError",
     "Loss",
+    "LossValues",
     "MissingDependencyError",
     "NotCertifiedError",
     "OptGeomError",
@@ -28,7 +36,15 @@ __all__ = [
     "SupCon",
     "SupConFullBatch",
     "align",
+    "batch_loss_values",
     "certify_gram",
+    "collapse_margin",
+    "collapse_threshold",
+    "design",
+    "first_rank_loss",
+    "loss_values",
     "profiles",
+    "proportion_sensitivity",
     "solve",
+    "temperature_sensitivity",
 ]

@@ -42,7 +42,8 @@ class Repaired:
 def repair(cosines: Array, sizes: Sizes) -> Repaired:
     """Clip to positive semidefinite and restore the unit diagonal, in group form.
 
-    `cosines` is (G, G), symmetric; its diagonal is the within-group cosine (ignored where a group has one class).
+    `cosines` is (G, G), symmetric; its diagonal is the within-group cosine. Where a group has one class, the diagonal entry should be 1;
+    how far it is off counts as part of the shift.
     """
     given = np.where(np.eye(sizes.size, dtype=bool) & (sizes == 1)[:, None], 1.0, (cosines + cosines.T) / 2)
     ones = np.ones(sizes.size)
@@ -61,4 +62,5 @@ def repair(cosines: Array, sizes: Sizes) -> Repaired:
         repaired = repaired / (scale[:, None] * scale[None, :])
         repaired[np.diag_indices_from(repaired)] = np.where(sizes == 1, 1.0, within)
         repaired = (repaired + repaired.T) / 2
-    return Repaired(repaired, float(np.max(np.abs(repaired - given))), eigenvalues)
+    moved = np.abs(repaired - given).max()
+    return Repaired(repaired, float(max(moved, np.abs(cosines.diagonal() - given.diagonal()).max())), eigenvalues)

@@ -22,8 +22,7 @@ LARGEST_MAP = 1000  # unknowns of the linear map that is still formed
 
 def is_unique(program: ClassMeanProgram, cosines: Array) -> bool:
     """Whether uniqueness is proved for a certified group-form matrix; False where it fails or cannot be decided."""
-    merged = program.merged()
-    forces = np.isfinite(merged.log_gradient(cosines)) | (merged.rows.count == 0)
+    forces = program.merged().forces()
     if program.loss.strictly_convex and bool(forces.all()):
         return True
     if program.num_classes > LARGEST_PROGRAM:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-from scipy.optimize import brentq
 
 from optgeom import _checks
 from optgeom.classes import ClassDistribution
@@ -87,6 +86,8 @@ def first_rank_loss(path: Path, start: float, stop: float, steps: int = 24) -> R
     IncompatibleError
         A loss without a Newton solution.
     """
+    from scipy.optimize import brentq
+
     _checks.integer("steps", steps, at_least=1)
 
     def eigenvalue(value: float) -> float:

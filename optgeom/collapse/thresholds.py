@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.optimize import brentq
 
 from optgeom import _checks
 from optgeom._numerics import Array
@@ -161,6 +160,8 @@ def _program(loss: Loss, log_odds: float, weights: Array, sizes: np.ndarray[Any,
 
 def threshold_log_odds(loss: Loss, weights: Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> float:
     """Log odds at which log rho crosses zero, for minorities with relative weights `weights`, `sizes` classes each."""
+
+    from scipy.optimize import brentq
 
     def ratio(log_odds: float) -> float:
         return collapse_ratio(_program(loss, log_odds, weights, sizes))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from optgeom import _checks
 from optgeom._numerics import Array, log_nonnegative
@@ -137,6 +136,9 @@ class SeparableRows(RowLoss):
     def log_pull(self, t: Array) -> Array:
         return np.asarray(log_nonnegative(self.k * self.law.other) + log_nonnegative(np.maximum(self._slope(t), 0.0)))
 
+    def reaches(self) -> npt.NDArray[np.bool_]:
+        return self.law.other > 0
+
     def pair_slopes(self, t: Array) -> Array:
         second = getattr(self.psi, "second_derivative", None)
         if second is not None:
@@ -163,6 +165,8 @@ class EnumeratedRows(RowLoss):
 
     def _outcomes(self) -> Iterator[tuple[npt.NDArray[np.intp], Array]]:
         """Multisets of k categories (group h, or G for the anchor's own class) as (n, k) indices, with (n, G) probabilities by anchor."""
+        from scipy.special import gammaln
+
         groups = self.law.own.size
         log_share = np.column_stack([log_nonnegative(self.count * self.law.other), log_nonnegative(self.law.own)])
         drawn = _multisets(groups + 1, self.k)
@@ -180,6 +184,9 @@ class EnumeratedRows(RowLoss):
         for drawn, chance in self._outcomes():
             total += (chance * self.psi.value(extended.T[drawn].transpose(0, 2, 1))).sum(axis=0)
         return total
+
+    def reaches(self) -> npt.NDArray[np.bool_]:
+        return self.law.other > 0
 
     def _pull(self, t: Array) -> Array:
         extended = np.column_stack([t, np.zeros(t.shape[0])])

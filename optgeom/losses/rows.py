@@ -70,6 +70,10 @@ class RowLoss(ABC):
         """(G, G) log of the derivative with respect to one t_ij; -inf where there is no force."""
 
     @abstractmethod
+    def reaches(self) -> npt.NDArray[np.bool_]:
+        """(G, G) whether a class of group h can occur among the negatives of an anchor of group g, so that the pull is positive."""
+
+    @abstractmethod
     def curvature(self, t: Array) -> Callable[[Array], Array]:
         """Hessian products at t: a function from a (G, G) direction to the (G, G) derivative of the pull along it."""
 
@@ -115,6 +119,9 @@ class LogSumRows(RowLoss):
     def log_pull(self, t: Array) -> Array:
         return np.asarray(self.log_weight + t - self._log_sum(t)[:, None])
 
+    def reaches(self) -> npt.NDArray[np.bool_]:
+        return np.isfinite(self.log_weight)
+
     def curvature(self, t: Array) -> Callable[[Array], Array]:
         pull = np.exp(self.log_pull(t))
         counted = self.count * pull
@@ -146,6 +153,9 @@ class LinearRows(RowLoss):
     def log_pull(self, t: Array) -> Array:
         return log_nonnegative(self.law.other)
 
+    def reaches(self) -> npt.NDArray[np.bool_]:
+        return self.law.other > 0
+
     def curvature(self, t: Array) -> Callable[[Array], Array]:
         return np.zeros_like
 
@@ -172,6 +182,9 @@ class MultinomialRows(RowLoss):
 
     def log_pull(self, t: Array) -> Array:
         return np.asarray(log_nonnegative(expect(self.counts, t).weight) + t)
+
+    def reaches(self) -> npt.NDArray[np.bool_]:
+        return self.counts.law.other > 0
 
     def curvature(self, t: Array) -> Callable[[Array], Array]:
         pull = np.exp(self.log_pull(t))

@@ -81,6 +81,11 @@ class ClassMeanProgram:
         log_pull = np.where(self.rows.count > 0, log_pull, -np.inf)
         return np.asarray(np.logaddexp(log_pull, log_pull.T) - np.log(2 * self.temperature))
 
+    def forces(self) -> npt.NDArray[np.bool_]:
+        """(G, G) whether two classes of these groups push each other apart; True also where there is no such pair."""
+        pushed = self.rows.reaches() & (self.rows.anchor_weight > 0)[:, None]
+        return np.asarray(pushed | pushed.T | (self.rows.count == 0))
+
     def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
         """Function from a symmetric (G, G) direction of the cosines to the derivative of G' along it, for one pair of classes."""
         product = self.rows.curvature(self.exponents(cosines))

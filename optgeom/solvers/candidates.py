@@ -54,5 +54,4 @@ def newton_applies(program: ClassMeanProgram) -> bool:
     """Whether the rank-one dual can hold: strictly convex rows, and a force between every two classes."""
     if not (program.rows.has_majorizer or program.rows.is_separable):
         return False
-    forces = np.isfinite(program.log_gradient(simplex(program))) | (program.rows.count == 0)
-    return bool(forces.all())
+    return bool(program.forces().all())

@@ -12,7 +12,6 @@ Every d_i is the smaller root 2 / (1 + sqrt(1 - 4 lam_i^2 y)), or the largest cl
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import brentq
 
 from optgeom._numerics import Array
 from optgeom.programs.group_matrix import Sizes
@@ -20,6 +19,8 @@ from optgeom.programs.group_matrix import Sizes
 
 def analytic_centre(sizes: Sizes, proportions: Array) -> Array | None:
     """Group-form Gram matrix A with A lam = 0 and the largest determinant on the complement of lam; None when max lam >= 1/2."""
+    from scipy.optimize import brentq
+
     lam = proportions / proportions.max()
     m = sizes.astype(np.float64)
     if float(np.sum(m * lam)) <= 2.0:
