@@ -1,51 +1,67 @@
 r"""Second-order low-rank method: the optimum where more than one dimension collapses.
 
-The group means are the rows v_g of a (G, r) factor, so that A_gh = v_g . v_h. A group of one class has |v_g| = 1; a group of m >= 2
-classes has |v_g| <= 1 and within-group cosine b_g = (m |v_g|^2 - 1)/(m - 1): it gets one private coordinate s_g that enters no product,
-and (v_g, s_g) is a unit vector. The risk is minimised over this product of spheres by a trust-region Newton method (Steihaug's truncated
-conjugate gradients), then certified as a convex program: with enough columns every second-order critical point is the global optimum.
-
-    dF/dv_g = 2 sum_h W_gh v_h,      W_gh = m_g m_h G'_gh,      W_gg = m_g^2 G'_gg  (0 for a single class).
+A staircase over the number of columns: minimise over Gram matrices of r columns (`trust_region`), certify as a convex program, and while
+the certificate fails add the directions in which the dual is most negative. With enough columns every second-order critical point is the
+global optimum.
 
 References
 ----------
-Boumal, Voroninski, Bandeira 2016, arXiv 1606.04970 (no spurious second-order points when r is large enough). Absil, Baker, Gallivan 2007,
-Found. Comput. Math. 7 (trust regions on manifolds).
+Boumal, Voroninski, Bandeira 2016, arXiv 1606.04970 (no spurious second-order points when r is large enough).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import scipy.linalg
 
-from optgeom._numerics import EPS, Array
-from optgeom.certificates import Certified, certify
+from optgeom._numerics import Array
 from optgeom.programs import group_matrix
-from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.programs.gram_program import GramProgram
+from optgeom.solvers.trust_region import TRUST_REGION_STEPS, Spheres, trust_region
 
-TRUST_REGION_STEPS = 300
-PRODUCTS_PER_STEP = 200
-ROUNDS = 8  # minimise, certify, add columns
+ROUNDS = 12  # minimise, certify, add columns
 LOOSE, LOOSE_STEPS = 1e-5, 60
-TIGHTEST = 1e-13
+TIGHT = (1e-9, 1e-13)
 SLACK = 1e-6  # eigenvalues of the Gram matrix that are taken for dying columns; certified afterwards, and 1000 times less in the next round
-GOOD_GAP = 1e-11
-# A curvature this small beside the preconditioner's is rounding; following it as if it were negative would throw away the Newton step.
-FLAT = 1e-9
+GOOD_GAP = 1e-12  # at which tightening ends
+ACCEPTED = 100.0  # times that gap, when nothing tighter is left to try at this rank
+
+
+class Bound(Protocol):
+    """What the staircase reads of a certificate."""
+
+    @property
+    def certified(self) -> bool: ...
+    @property
+    def gap(self) -> float: ...
+
+
+class Judged(Protocol):
+    """What a judge returns: the risk at the repaired matrix, with its certificate."""
+
+    @property
+    def risk(self) -> float: ...
+    @property
+    def certificate(self) -> Bound: ...
+
+
+J = TypeVar("J", bound=Judged)
 
 
 @dataclass(frozen=True)
-class LowRankResult:
+class LowRankResult(Generic[J]):
     """Best point found.
 
     Attributes
     ----------
     factor : (G, r)
         Group means v_g.
-    certified : Certified
-        Its repaired Gram matrix with the certificate (which may have failed).
+    certified : Judged
+        What the judge said of its Gram matrix (the certificate may have failed).
     iterations : int
         Trust-region steps in all.
     products : int
@@ -53,177 +69,20 @@ class LowRankResult:
     """
 
     factor: Array
-    certified: Certified
+    certified: J
     iterations: int
     products: int
 
 
-class _Spheres:
-    """The risk on unit rows x_g = (v_g, s_g), its gradient, Hessian products and preconditioner at one point."""
-
-    def __init__(self, program: ClassMeanProgram, point: Array) -> None:
-        self.program = program
-        self.point = point
-        self.mean = point[:, :-1]
-        m = program.sizes.astype(np.float64)
-        self.pairs = m[:, None] * m[None, :]
-        self.within = np.where(m > 1, m / np.maximum(m - 1, 1), 0.0)
-        # W_gg multiplies m_g^2, every other pair m_g m_h; a single class has no pair with itself.
-        self.pairs[np.diag_indices_from(self.pairs)] = np.where(m > 1, m * m, 0.0)
-        self.cosines = cosines_of(self.mean, program)
-        self.risk = program.risk(self.cosines)
-
-    def prepare(self) -> None:
-        """Everything of first and second order that does not depend on a direction."""
-        self.force = self.pairs * np.exp(self.program.log_gradient(self.cosines))
-        self.gradient_derivative = self.program.gradient_derivative(self.cosines)
-        ambient = np.zeros_like(self.point)
-        ambient[:, :-1] = 2 * self.force @ self.mean
-        self.multiplier = (ambient * self.point).sum(axis=1)  # 2 nu_g, negative near the optimum
-        self.gradient = ambient - self.multiplier[:, None] * self.point
-        # Total force on a row: the natural unit of its gradient. (The multiplier can vanish at the edge of a collapse.)
-        self.force_sum = np.maximum(2 * self.force.sum(axis=1), 1e-300)
-        # Row-block preconditioner: the Hessian of a row whose other rows stand still, with the pair curvature of a log-sum.
-        g, r = self.point.shape
-        size = np.maximum(np.abs(self.multiplier), 1e-3 * self.force_sum)
-        blocks = np.zeros((g, r, r))
-        weighted = self.force / self.program.temperature
-        outer = (self.mean[:, :, None] * self.mean[:, None, :]).reshape(g, -1)
-        blocks[:, :-1, :-1] = 2 * (weighted @ outer).reshape(g, r - 1, r - 1)
-        blocks[:, np.arange(r), np.arange(r)] += size[:, None]
-        self.weighted_mean = size[:, None] * self.mean
-        self.rotation_weight = 0.5 / max(float(np.linalg.norm(self.mean.T @ self.weighted_mean, 2)), 1e-300)
-        self.inverse = np.linalg.inv(blocks)
-        self.normal = np.einsum("gij,gj->gi", self.inverse, self.point)
-        self.normal_size = (self.normal * self.point).sum(axis=1)
-
-    @property
-    def stationarity(self) -> float:
-        """Largest row gradient relative to the total force on the row; the risk itself does not see the rows of rare classes."""
-        return self.relative(self.gradient)
-
-    def relative(self, ambient: Array) -> float:
-        return float(np.max(np.linalg.norm(ambient, axis=1) / self.force_sum))
-
-    def project(self, direction: Array) -> Array:
-        return np.asarray(direction - (direction * self.point).sum(axis=1)[:, None] * self.point)
-
-    def hessian(self, direction: Array) -> Array:
-        moved = direction[:, :-1]
-        change = moved @ self.mean.T
-        change = change + change.T
-        change[np.diag_indices_from(change)] *= self.within
-        force = self.pairs * self.gradient_derivative(change)
-        ambient = np.zeros_like(direction)
-        ambient[:, :-1] = 2 * (self.force @ moved + force @ self.mean)
-        # Rotating all means changes nothing. Away from the optimum the Hessian has curvature of either sign along these directions, as
-        # small as the gradient; conjugate gradients would stop at it. A penalty on the rotation part (V' D U - U' D V) makes it positive
-        # and, the gradient having no such part, leaves the Newton step alone.
-        turn = self.weighted_mean.T @ moved
-        ambient[:, :-1] += self.rotation_weight * (self.weighted_mean @ (turn - turn.T))
-        return self.project(ambient - self.multiplier[:, None] * direction)
-
-    def precondition(self, direction: Array) -> Array:
-        solved = np.einsum("gij,gj->gi", self.inverse, direction)
-        excess = (solved * self.point).sum(axis=1) / self.normal_size
-        return np.asarray(solved - excess[:, None] * self.normal)
-
-    def moved(self, step: Array) -> _Spheres:
-        point = self.point + step
-        return _Spheres(self.program, point / np.linalg.norm(point, axis=1)[:, None])
-
-
-def cosines_of(mean: Array, program: ClassMeanProgram) -> Array:
-    """Group-form Gram matrix of group means."""
-    m = program.sizes.astype(np.float64)
-    cosines = mean @ mean.T
-    square = np.diag(cosines).copy()
-    cosines[np.diag_indices_from(cosines)] = np.where(m > 1, (m * square - 1) / np.maximum(m - 1, 1), 1.0)
-    return cosines
-
-
-def _truncated_cg(here: _Spheres, radius: float) -> tuple[Array, float, int, bool]:
-    """Steihaug's method in the preconditioned norm: step, predicted decrease, products, whether the boundary was hit."""
-    step = np.zeros_like(here.point)
-    hessian_step = np.zeros_like(step)
-    residual = here.gradient
-    solved = here.precondition(residual)
-    direction = -solved
-    inner = float(np.sum(residual * solved))
-    target = here.stationarity * min(0.1, here.stationarity)
-    step_square, step_direction, direction_square = 0.0, 0.0, inner
-    for products in range(1, PRODUCTS_PER_STEP + 1):
-        image = here.hessian(direction)
-        curvature = float(np.sum(direction * image))
-        if products > 1 and abs(curvature) <= FLAT * direction_square:
-            break
-        length = inner / curvature if curvature > 0 else np.inf
-        square = step_square + 2 * length * step_direction + length**2 * direction_square if np.isfinite(length) else np.inf
-        if curvature <= 0 or square >= radius**2:
-            root = np.sqrt(step_direction**2 + direction_square * (radius**2 - step_square))
-            length = (root - step_direction) / direction_square
-            step, hessian_step = step + length * direction, hessian_step + length * image
-            return step, _decrease(here, step, hessian_step), products, True
-        step, hessian_step = step + length * direction, hessian_step + length * image
-        residual = residual + length * image
-        solved = here.precondition(residual)
-        following = float(np.sum(residual * solved))
-        if following <= 0 or here.relative(residual) <= target:
-            break
-        ratio = following / inner
-        step_square = square
-        step_direction = ratio * (step_direction + length * direction_square)
-        direction_square = following + ratio**2 * direction_square
-        direction = -solved + ratio * direction
-        inner = following
-    return step, _decrease(here, step, hessian_step), products, False
-
-
-def _decrease(here: _Spheres, step: Array, hessian_step: Array) -> float:
-    return -float(np.sum(step * here.gradient) + 0.5 * np.sum(step * hessian_step))
-
-
-def _trust_region(here: _Spheres, tolerance: float, most: int = TRUST_REGION_STEPS) -> tuple[_Spheres, int, int]:
-    """Minimise from a prepared point until the stationarity falls below the tolerance, or rounding stops it."""
-    # The preconditioned norm of a turn of every row by one radian.
-    limit = float(np.sqrt(np.sum(here.force_sum)))
-    radius = 0.25 * limit
-    total, stalled, iteration = 0, 0, 0
-    for iteration in range(1, most + 1):
-        if here.stationarity <= tolerance:
-            return here, iteration - 1, total
-        step, predicted, products, at_boundary = _truncated_cg(here, radius)
-        total += products
-        there = here.moved(step)
-        actual = here.risk - there.risk
-        # Near the optimum both decreases are rounding; their noise must not shrink the region (Conn, Gould, Toint 2000, section 17.4).
-        noise = 10 * EPS * max(1.0, abs(here.risk))
-        ratio = (actual + noise) / (predicted + noise)
-        if ratio < 0.25:
-            radius *= 0.25
-        elif ratio > 0.75 and at_boundary:
-            radius = min(2 * radius, limit)
-        if ratio > 0.05 and np.isfinite(there.risk):
-            there.prepare()
-            stalled = stalled + 1 if predicted < noise and there.stationarity > 0.5 * here.stationarity else 0
-            if there.stationarity <= here.stationarity or predicted > noise:
-                here = there
-            if stalled >= 3:
-                break
-        if radius < 1e-14 * limit:
-            break
-    return here, iteration, total
-
-
-def start_factor(program: ClassMeanProgram, cosines: Array, extra: int = 3) -> Array:
-    """(G, r + 1) unit rows from a group-form matrix clipped to positive semidefinite, with `extra` columns to spare."""
+def start_factor(program: GramProgram, cosines: Array, most: int | None = None, extra: int = 3) -> Array:
+    """(G, r + 1) unit rows from a group-form matrix clipped to positive semidefinite, with `extra` columns to spare, `most` in all."""
     m = program.sizes.astype(np.float64)
     means = cosines.copy()
     means[np.diag_indices_from(means)] = np.where(m > 1, (1 + (m - 1) * np.diag(cosines)) / m, 1.0)
     eigenvalues, vectors = scipy.linalg.eigh((means + means.T) / 2)
     positive = eigenvalues > 1e-10 * eigenvalues[-1]
     kept = vectors[:, positive] * np.sqrt(eigenvalues[positive])
-    rank = min(kept.shape[1] + extra, program.sizes.size)
+    rank = min(kept.shape[1] + extra, program.sizes.size, most or program.sizes.size)
     kept = kept[:, ::-1][:, :rank]
     factor = np.zeros((m.size, rank))
     factor[:, : kept.shape[1]] = kept
@@ -236,72 +95,113 @@ def start_factor(program: ClassMeanProgram, cosines: Array, extra: int = 3) -> A
     return np.column_stack([factor, private])
 
 
-def solve_low_rank(program: ClassMeanProgram, start: Array, tolerance: float = 1e-8) -> LowRankResult:
+def solve_low_rank(
+    program: GramProgram, start: Array, judge: Callable[[Array], J], most_columns: int | None = None, good_gap: float = GOOD_GAP
+) -> LowRankResult[J]:
     """Minimise over low-rank Gram matrices and raise the rank until the certificate holds.
 
     Parameters
     ----------
-    program : ClassMeanProgram
-        Any class-mean program, grouped or not; its rows must give Hessian products.
+    program : GramProgram
+        A class-mean or weighted program, grouped or not; it must give Hessian products.
     start : (G, G)
         Group-form matrix to start from; it is clipped to positive semidefinite.
-    tolerance : float
-        Relative duality gap asked of the certificate.
+    judge : callable
+        Group-form matrix -> risk and certificate.
+    most_columns : int, optional
+        Columns to start with at most; the staircase doubles them as needed.
+    good_gap : float
+        Gap, relative to 1 + |risk|, at which the search ends; 100 times as much is accepted where tightening stops short of it.
     """
-    point = start_factor(program, start)
+    point = start_factor(program, start, most_columns)
     steps, products, slack = 0, 0, SLACK
-    best: LowRankResult | None = None
+    best: LowRankResult[J] | None = None
     for _ in range(ROUNDS):
-        # First with columns to spare, loosely: they let the method leave saddle points. Then exactly, without the columns that died out:
-        # near a change of rank they see almost no curvature and would only slow the last digits.
-        for tolerance_here, limit in ((LOOSE, LOOSE_STEPS), (TIGHTEST, TRUST_REGION_STEPS)):
-            here = _Spheres(program, point)
-            here.prepare()
-            here, taken, used = _trust_region(here, tolerance_here, limit)
+        # First loosely, with columns to spare: they let the method leave saddle points. While all columns are in use, tight
+        # minimisation would be wasted on too small a rank.
+        here, taken, used = _minimise(program, point, LOOSE, LOOSE_STEPS)
+        steps, products = steps + taken, products + used
+        thin = _without_slack(here, slack)
+        if thin.shape[1] == point.shape[1] and point.shape[1] - 1 < program.sizes.size:
+            wider = _with_descent_columns(here, here.force_sum.sum())
+            if wider is not None:
+                point = wider
+                continue
+        # Then exactly, without the columns that died out: near a change of rank they see almost no curvature and would only slow the
+        # last digits.
+        for tolerance in TIGHT:
+            here, taken, used = _minimise(program, thin, tolerance, TRUST_REGION_STEPS)
             steps, products = steps + taken, products + used
-            point = _without_slack(here, slack)
-        found = certify(program, here.cosines, tolerance)
-        if best is None or _better(found, best.certified):
-            best = LowRankResult(here.mean, found, steps, products)
-        if found.certificate.certified and found.certificate.gap <= GOOD_GAP * (1 + abs(found.risk)):
+            thin = here.point
+            found = judge(here.cosines)
+            if best is None or _better(found, best.certified):
+                best = LowRankResult(here.mean, found, steps, products)
+            if _within(found, good_gap):
+                break
+        if _within(found, ACCEPTED * good_gap):
             break
-        point, slack = _with_descent_columns(here), slack * 1e-3
-    assert best is not None
+        wider = _with_descent_columns(here, 0.0)
+        if wider is None:
+            break
+        point, slack = wider, slack * 1e-3
+    if best is None:
+        here, taken, used = _minimise(program, point, TIGHT[-1], TRUST_REGION_STEPS)
+        best = LowRankResult(here.mean, judge(here.cosines), steps + taken, products + used)
     return replace(best, iterations=steps, products=products)
 
 
-def _better(found: Certified, than: Certified) -> bool:
-    """Certified beats not certified; then the smaller gap, then the smaller backward error."""
+def _minimise(program: GramProgram, point: Array, tolerance: float, most: int) -> tuple[Spheres, int, int]:
+    here = Spheres(program, point)
+    here.prepare()
+    return trust_region(here, tolerance, most)
+
+
+def _within(found: Judged, gap: float) -> bool:
+    return found.certificate.certified and found.certificate.gap <= gap * (1 + abs(found.risk))
+
+
+def _better(found: Judged, than: Judged) -> bool:
+    """Certified beats not certified; then the smaller gap."""
     new, old = found.certificate, than.certificate
-    return (not new.certified, new.gap, new.backward_error) < (not old.certified, old.gap, old.backward_error)
+    return (not new.certified, new.gap) < (not old.certified, old.gap)
 
 
-def _without_slack(here: _Spheres, slack: float) -> Array:
+def _without_slack(here: Spheres, slack: float) -> Array:
     """Rotate to principal axes and drop the columns whose share of the Gram matrix is below `slack` (its eigenvalues have mean 1)."""
     root = np.sqrt(here.program.sizes.astype(np.float64))[:, None]
     _, singular, axes = np.linalg.svd(root * here.mean, full_matrices=False)
-    kept = axes[singular**2 > slack * max(1.0, float(singular[0] ** 2) / 10)]
-    point = np.column_stack([here.mean @ kept.T, here.point[:, -1]])
+    kept = singular**2 > slack * max(1.0, float(singular[0] ** 2) / 10)
+    kept[0] = True  # balanced classes in one group have mean zero: no column would be left
+    point = np.column_stack([here.mean @ axes[kept].T, here.point[:, -1]])
     return np.asarray(point / np.linalg.norm(point, axis=1)[:, None])
 
 
-def local_minimum(program: ClassMeanProgram, mean: Array) -> tuple[Array, float, int]:
+def local_minimum(program: GramProgram, mean: Array) -> tuple[Array, float, int]:
     """Minimise with exactly the columns of `mean` (C, d), unit rows, every class apart: Gram matrix, risk, steps. No certificate."""
-    here = _Spheres(program, np.column_stack([mean, np.zeros(mean.shape[0])]))
+    here = Spheres(program, np.column_stack([mean, np.zeros(mean.shape[0])]))
     here.prepare()
-    here, steps, _ = _trust_region(here, 1e-10)
+    here, steps, _ = trust_region(here, 1e-10)
     return here.cosines, here.risk, steps
 
 
-def _with_descent_columns(here: _Spheres) -> Array:
-    """Append the most negative directions of the dual as new columns (at most doubling the rank)."""
+def _with_descent_columns(here: Spheres, scale: float) -> Array | None:
+    """Append the most negative directions of the dual as new columns (at most doubling the rank); None where there is none.
+
+    A direction counts when its eigenvalue is below -1e-4 of the mean force; with `scale` 0 any negative one does.
+    """
     m = here.program.sizes.astype(np.float64)
-    gradient = np.exp(here.program.log_gradient(here.cosines))
-    nu = (here.program.rows.count * gradient * here.cosines).sum(axis=1)
+    gradient = here.program.gradient(here.cosines)
+    nu = (here.program.count * gradient * here.cosines).sum(axis=1)
     block = group_matrix.symmetric_block(gradient, -nu, here.program.sizes)
     columns = here.point.shape[1] - 1
-    added = max(1, min(columns, m.size - columns))
-    _, vectors = scipy.linalg.eigh(block, subset_by_index=[0, added - 1])
-    fresh = 0.1 * vectors / np.sqrt(m)[:, None] / np.max(np.abs(vectors))
+    most = min(columns, m.size - columns)
+    if most < 1:
+        return None
+    eigenvalues, vectors = scipy.linalg.eigh(block, subset_by_index=[0, most - 1])
+    negative = eigenvalues < -1e-4 * scale / (2 * m.sum())
+    if not negative.any():
+        return None
+    fresh = vectors[:, negative] / np.sqrt(m)[:, None]
+    fresh = 0.1 * fresh / np.max(np.abs(fresh))
     point = np.column_stack([here.mean, fresh, here.point[:, -1]])
     return np.asarray(point / np.linalg.norm(point, axis=1)[:, None])
