@@ -126,7 +126,7 @@ def _run(program: ClassMeanProgram, solver: str, tolerance: float, judge: candid
     before = 0
     if reduced.rows.is_linear:
         start, before = start_linear(reduced)
-    low = solve_low_rank(reduced, start, tolerance)
+    low = solve_low_rank(reduced, start, lambda cosines: certify(reduced, cosines, tolerance))
     attempts.append((judge(_lifted(program, low.certified.cosines)), "low-rank", before + low.iterations))
     return _best(attempts)
 
@@ -170,7 +170,10 @@ def _badness(found: Certified) -> float:
 def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int, began: float) -> Geometry:
     """Bracket for a dimension below the rank of the certified optimum."""
     program = ClassMeanProgram.build(classes, loss, grouped=False)
-    cosines, risk, steps = dimension_limited.best_found(program, relaxed.gram, dim)
+    # Singletons of a full batch coincide here too: the risk is concave in how they are spread over the sphere.
+    first = np.unique(program.groups.index, return_index=True)[1]
+    found, risk, steps = dimension_limited.best_found(program.merged(), relaxed.gram[np.ix_(first, first)], dim)
+    cosines = _lifted(program, found)
     lower = relaxed.certificate.lower_bound
     certificate = replace(relaxed.certificate, certified=False, gap=risk - lower, lower_bound=lower, backward_error=math.inf, unique=False)
     return replace(
@@ -193,7 +196,8 @@ def certify_gram(
 ) -> Certificate:
     """Certificate of anybody's (C, C) Gram matrix, in class order: is it the optimum for these classes and this loss, and how far off?
 
-    The diagonal is brought to 1 first; how far that and the clipping to positive semidefinite moved an entry is `primal_shift`.
+    The diagonal is brought to 1 and the matrix made symmetric first; how far that and the clipping to positive semidefinite moved an
+    entry is `primal_shift`.
 
     Raises
     ------
@@ -213,8 +217,9 @@ def certify_gram(
     program = ClassMeanProgram.build(classes, loss, grouped=False)
     if program.sizes.max() > 1:
         raise IncompatibleError("`gram` of a full batch with several singleton classes cannot be certified entry by entry; use solve")
-    unit = given / np.sqrt(diagonal[:, None] * diagonal[None, :])
+    unit = (given + given.T) / (2 * np.sqrt(diagonal[:, None] * diagonal[None, :]))
     moved = float(np.max(np.abs(unit - given)))
     found = certify(program, unit, tolerance, backward_tolerance).certificate
     shift = found.primal_shift + moved
-    return replace(found, primal_shift=shift, certified=found.certified and shift <= PRIMAL_SHIFT_LIMIT)
+    holds = found.certified and shift <= PRIMAL_SHIFT_LIMIT
+    return replace(found, primal_shift=shift, certified=holds, unique=found.unique and holds)
