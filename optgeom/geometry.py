@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from optgeom import _checks
 from optgeom import prototypes as _prototypes
 from optgeom._numerics import Array, arccos_clipped, read_only
 from optgeom.certificates.certificate import RANK_EIGENVALUE, Certificate
@@ -87,7 +88,12 @@ class Geometry:
     required_rank: int | None = None
 
     def __post_init__(self) -> None:
-        read_only(self.group_cosines)
+        for array in (self.index, self.group_sizes, self.group_cosines):
+            array.setflags(write=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A pickled array comes back writable: rebuilding freezes it again.
+        return type(self), tuple(getattr(self, part.name) for part in fields(self))
 
     def __repr__(self) -> str:
         state = "certified" if self.certificate.certified else "NOT certified"
@@ -150,7 +156,8 @@ class Geometry:
         InvalidInputError
             `dim` below the rank, or a table too large to write down.
         """
-        return _prototypes.factor(self.group_cosines, self.group_sizes, self.index, dim)
+        columns = None if dim is None else int(_checks.integer("dim", dim, at_least=1))
+        return _prototypes.factor(self.group_cosines, self.group_sizes, self.index, columns)
 
     def angles(self) -> Array:
         """(C, C) angles between class means in degrees, 0 on the diagonal."""

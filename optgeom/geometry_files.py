@@ -7,8 +7,10 @@ import io
 import json
 import math
 import os
+import zlib
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -145,7 +147,7 @@ def load(path: str | os.PathLike[str]) -> Geometry:
         return _rebuild(document, raw)
     except FileNotFoundError:
         raise InvalidInputError(f"{path} does not exist") from None
-    except (OSError, KeyError, TypeError, ValueError, EOFError) as error:
+    except (OSError, EOFError, KeyError, AttributeError, TypeError, ValueError, NotImplementedError, BadZipFile, zlib.error) as error:
         if isinstance(error, InvalidInputError):
             raise
         raise InvalidInputError(f"{path} is not a geometry written by optgeom ({type(error).__name__}: {error})") from error

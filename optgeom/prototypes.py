@@ -93,8 +93,11 @@ def align(source: Array, target: Array) -> Array:
     ----------
     Schoenemann 1966, A generalized solution of the orthogonal Procrustes problem.
     """
+    source, target = np.asarray(source, dtype=np.float64), np.asarray(target, dtype=np.float64)
     if source.ndim != 2 or target.ndim != 2 or source.shape[0] != target.shape[0]:
         raise InvalidInputError(f"`source` and `target` must be (n, d) with the same n; got {source.shape} and {target.shape}")
+    if not (np.all(np.isfinite(source)) and np.all(np.isfinite(target))):
+        raise InvalidInputError("`source` and `target` must be finite; got NaN or infinity (leave those rows out of both)")
     width = max(source.shape[1], target.shape[1])
     left = np.pad(source, ((0, 0), (0, width - source.shape[1])))
     right = np.pad(target, ((0, 0), (0, width - target.shape[1])))
