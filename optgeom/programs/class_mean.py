@@ -86,6 +86,18 @@ class ClassMeanProgram:
         pushed = self.rows.reaches() & (self.rows.anchor_weight > 0)[:, None]
         return np.asarray(pushed | pushed.T | (self.rows.count == 0))
 
+    @property
+    def count(self) -> Array:
+        return self.rows.count
+
+    def gradient(self, cosines: Array) -> Array:
+        """(G, G) G' itself; it underflows at very small temperatures, where certificates use its logarithm."""
+        return np.asarray(np.exp(self.log_gradient(cosines)))
+
+    def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
+        """G'/tau: exact for a log-sum but for the coupling within a row."""
+        return gradient / self.temperature
+
     def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
         """Function from a symmetric (G, G) direction of the cosines to the derivative of G' along it, for one pair of classes."""
         product = self.rows.curvature(self.exponents(cosines))

@@ -1,0 +1,43 @@
+"""What the second-order solver asks of a program over group-form Gram matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from optgeom._numerics import Array
+from optgeom.programs.group_matrix import Sizes
+
+
+class GramProgram(Protocol):
+    """A convex function F of a Gram matrix with unit diagonal, kept in group form (see `group_matrix`).
+
+    Attributes
+    ----------
+    sizes : (G,)
+        Members of each group.
+    count : (G, G)
+        Other members of group h seen from one member of group g: m_h, and m_g - 1 on the diagonal.
+    """
+
+    @property
+    def sizes(self) -> Sizes: ...
+
+    @property
+    def count(self) -> Array: ...
+
+    def risk(self, cosines: Array) -> float:
+        """F."""
+        ...
+
+    def gradient(self, cosines: Array) -> Array:
+        """(G, G) half the derivative in A_ij = A_ji for one pair of members; 0 where there is no pair."""
+        ...
+
+    def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
+        """Function from a symmetric (G, G) direction to the derivative of the gradient along it."""
+        ...
+
+    def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
+        """(G, G) non-negative estimate of the derivative of each gradient entry in its own cosine, for preconditioning."""
+        ...
