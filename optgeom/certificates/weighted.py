@@ -1,0 +1,161 @@
+r"""Certificate of the weighted program: a dual bound through a Bradley-Terry fit.
+
+n L(A) = max over row-stochastic P of  sum_i H(P_i) + < (P + P' - w~ - w~')/(2 tau), A >   (H the entropy of a row), so for EVERY
+row-stochastic P, and every z that makes (P + P' - w~ - w~')/(2 tau) + Diag z positive semidefinite,
+
+    n L* >= sum_i H(P_i) - sum_i z_i.
+
+At a nearly optimal A the dual matrix Z = PSD part of (gradient - Diag nu) asks for P + P' = w~ + w~' + 2 tau Z off the diagonal. A
+row-stochastic P with a given symmetric sum M and the form that the optimum has, P_ij = M_ij / (1 + exp(u_i - u_j)), is a Bradley-Terry model:
+its row sums are fitted by Newton's method on a graph Laplacian. What is left is paid for by a shift of z, larger where the misfit is.
+Every step only loosens the bound, none can make it wrong. It converges with the square of the error of A, where the plain duality
+gap converges with the error itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from optgeom import _checks
+from optgeom._numerics import EPS, Array, log_nonnegative
+from optgeom.certificates.certificate import PRIMAL_SHIFT_LIMIT, RANK_EIGENVALUE
+from optgeom.certificates.repair import repair
+from optgeom.programs import group_matrix
+from optgeom.programs.weighted import WeightedProgram
+
+FLOOR = 1e-3  # share of the softmax sum below which the fitted sum is clipped: P must stay positive
+FIT_STEPS = 40
+
+
+@dataclass(frozen=True)
+class WeightedCertificate:
+    """What has been proved about the optimum of a weighted program.
+
+    Attributes
+    ----------
+    certified : bool
+        primal_shift <= 1e-9 and gap <= tolerance (1 + |loss|).
+    gap : float
+        The loss exceeds the optimum by at most this much.
+    lower_bound : float
+    primal_shift : float
+        Largest change of a cosine when the solver's matrix was made exactly feasible.
+    tolerance : float
+    """
+
+    certified: bool
+    gap: float
+    lower_bound: float
+    primal_shift: float
+    tolerance: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {key: getattr(self, key) for key in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True)
+class WeightedCertified:
+    """A repaired matrix in group form with everything that was proved about it."""
+
+    cosines: Array
+    risk: float
+    rank: int
+    certificate: WeightedCertificate
+
+
+def certify_weighted(program: WeightedProgram, cosines: Array, tolerance: float = 1e-9) -> WeightedCertified:
+    """Repair a group-form matrix, then bound its loss from below."""
+    _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-9")
+    repaired = repair(cosines, program.sizes)
+    risk = program.risk(repaired.cosines)
+    bound = lower_bound(program, repaired.cosines)
+    gap = max(0.0, risk - bound)
+    rest = 1.0 - repaired.cosines.diagonal()
+    rank = int((repaired.eigenvalues > RANK_EIGENVALUE).sum() + ((program.sizes - 1) * (rest > RANK_EIGENVALUE)).sum())
+    holds = repaired.shift <= PRIMAL_SHIFT_LIMIT and math.isfinite(risk) and gap <= tolerance * (1 + abs(risk))
+    return WeightedCertified(repaired.cosines, risk, rank, WeightedCertificate(holds, gap, risk - gap, repaired.shift, tolerance))
+
+
+def lower_bound(program: WeightedProgram, cosines: Array) -> float:
+    """A number that the loss of no Gram matrix falls below, near the loss at a nearly optimal one."""
+    n, tau, count, pairs = program.num_samples, program.temperature, program.count, program.count > 0
+    wanted = np.where(pairs, program.rows + program.rows.T, 0.0)
+    probabilities = program.probabilities(cosines)
+    softmax = probabilities + probabilities.T
+    gradient = (softmax - wanted) / (2 * tau)
+    nu = (count * gradient * cosines).sum(axis=1)
+    dual, diagonal = _psd(gradient, -nu, program.sizes)
+
+    # Sums M = P + P' that the dual asks for; every row of P sums to 1, so all of M sums to 2n.
+    total = np.where(pairs, np.maximum(wanted + 2 * tau * dual, FLOOR * softmax), 0.0)
+    total *= 2 * n / float(np.sum(program.sizes[:, None] * count * total))
+    _, norm = program.log_softmax(cosines)
+    p = _bradley_terry(total, count, program.sizes, norm)
+    p /= (count * p).sum(axis=1)[:, None]
+
+    entropy = -float(np.sum(program.sizes[:, None] * count * p * log_nonnegative(np.where(p > 0, p, 1.0))))
+    matrix = np.where(pairs, (p + p.T - wanted) / (2 * tau), 0.0)
+    misfit = np.abs(matrix - dual) * count
+    weight = misfit.sum(axis=1) + 1e-300
+    # Weights far below the mean would blow the scaled matrix up without changing the bound.
+    weight = np.maximum(weight, 1e-3 * float(np.sum(program.sizes * weight)) / n)
+    root = np.sqrt(weight)
+    block = group_matrix.symmetric_block(matrix / (root[:, None] * root[None, :]), diagonal / weight, program.sizes)
+    rest = group_matrix.complement(matrix / (root[:, None] * root[None, :]), diagonal / weight, program.sizes)
+    eigenvalues = scipy.linalg.eigvalsh(block)
+    rounding = 4 * EPS * max(abs(float(eigenvalues[-1])), abs(float(eigenvalues[0])))
+    shift = max(0.0, -min(float(eigenvalues[0]), float(rest.min())) + rounding)
+    return (entropy - float(np.sum(program.sizes * (diagonal + shift * weight)))) / n
+
+
+def _psd(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[Array, Array]:
+    """Positive semidefinite part in group form."""
+    block = group_matrix.symmetric_block(between, diagonal, sizes)
+    rest = group_matrix.complement(between, diagonal, sizes)
+    eigenvalues, vectors = scipy.linalg.eigh(block)
+    below = eigenvalues < 0
+    removed = (vectors[:, below] * -eigenvalues[below]) @ vectors[:, below].T
+    change, on_diagonal = group_matrix.from_blocks(removed, np.maximum(-rest, 0.0), sizes)
+    # Adding the negative part back keeps the accuracy of the entries that it does not touch.
+    return between + change, diagonal + on_diagonal
+
+
+def _bradley_terry(total: Array, count: Array, sizes: group_matrix.Sizes, start: Array) -> Array:
+    """P_gh = M_gh / (1 + exp(u_g - u_h)) with sum_h count P = 1, by damped Newton from u = `start`."""
+    m = sizes.astype(np.float64)
+    weighted = count * total
+    u = start - start.mean()
+
+    def at(u: Array) -> tuple[Array, Array]:
+        share = 1.0 / (1.0 + np.exp(np.clip(u[:, None] - u[None, :], -700, 700)))
+        return share, (weighted * share).sum(axis=1) - 1.0
+
+    share, residual = at(u)
+    for _ in range(FIT_STEPS):
+        size = float(np.max(np.abs(residual)))
+        if size < 1e-15:
+            break
+        edges = weighted * share * (1 - share)
+        laplacian = np.diag(edges.sum(axis=1)) - edges
+        # Constant u changes nothing: pin its mean (in the metric of the group sizes, in which the Laplacian is symmetric).
+        pinned = laplacian + np.outer(np.ones(m.size), m) * (float(np.mean(np.diag(laplacian))) / m.sum())
+        try:
+            step = np.linalg.solve(pinned, residual)
+        except np.linalg.LinAlgError:
+            break
+        damping = 1.0
+        while damping > 1e-3:
+            trial, trial_residual = at(u + damping * step)
+            if float(np.max(np.abs(trial_residual))) < size:
+                break
+            damping /= 2
+        if damping <= 1e-3:
+            break
+        u, share, residual = u + damping * step, trial, trial_residual
+    return np.asarray(total * share)

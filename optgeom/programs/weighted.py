@@ -1,0 +1,88 @@
+r"""The weighted program: samples x weights x cosine similarity.
+
+With row-normalised weights w~_ij = w_ij / sum_{k != i} w_ik over n samples and similarities s_ij = A_ij / tau,
+
+    minimise  L(A) = (1/n) sum_i [ log sum_{k != i} exp(A_ik/tau) - sum_{j != i} w~_ij A_ij/tau ]     over  A positive semidefinite, diag A = 1.
+
+Samples with the same label have the same rows of W and form groups, exactly as equal classes do; entry (g, h) speaks of one sample of
+group g and ANOTHER sample of group h.
+
+References
+----------
+Vock, Duchesnay, Dufumier 2026, arXiv 2605.13943 (weighted InfoNCE as distance geometry).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from optgeom._numerics import Array, log_nonnegative, logsumexp_rows
+from optgeom.programs.group_matrix import Sizes
+
+
+@dataclass(frozen=True)
+class WeightedProgram:
+    """A weighted program on groups.
+
+    Attributes
+    ----------
+    sizes : (G,)
+        Samples of each group; their sum is n.
+    count : (G, G)
+        Number of other samples: m_h, and m_g - 1 on the diagonal.
+    rows : (G, G)
+        w~ of one sample of group g for another one of group h; sum_h count * rows = 1.
+    temperature : float
+        tau > 0.
+    """
+
+    sizes: Sizes
+    count: Array
+    rows: Array
+    temperature: float
+
+    @property
+    def num_samples(self) -> int:
+        return int(self.sizes.sum())
+
+    def log_softmax(self, cosines: Array) -> tuple[Array, Array]:
+        """(G, G) log P_gh = log softmax_k(A_ik/tau) of one other sample, and (G,) log of the normaliser."""
+        scaled = cosines / self.temperature
+        norm = logsumexp_rows(scaled + log_nonnegative(self.count))
+        return scaled - norm[:, None], norm
+
+    def risk(self, cosines: Array) -> float:
+        """L at a group-form Gram matrix."""
+        _, norm = self.log_softmax(cosines)
+        pulled = (self.count * self.rows * cosines).sum(axis=1) / self.temperature
+        return float(np.sum(self.sizes * (norm - pulled)) / self.num_samples)
+
+    def probabilities(self, cosines: Array) -> Array:
+        """(G, G) P, 0 where there is no pair."""
+        log_p, _ = self.log_softmax(cosines)
+        return np.where(self.count > 0, np.exp(log_p), 0.0)
+
+    def gradient(self, cosines: Array) -> Array:
+        """(G, G) (P + P' - w~ - w~')/(2 tau n): half the derivative in A_ij = A_ji."""
+        excess = self.probabilities(cosines) - np.where(self.count > 0, self.rows, 0.0)
+        return np.asarray((excess + excess.T) / (2 * self.temperature * self.num_samples))
+
+    def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
+        """Derivative of the gradient: row i moves by P_ij (D_ij - sum_k P_ik D_ik)/tau."""
+        p = self.probabilities(cosines)
+        counted = self.count * p
+        factor = 2 * self.temperature**2 * self.num_samples
+
+        def derivative(direction: Array) -> Array:
+            moved = p * (direction - np.einsum("gh,gh->g", counted, direction)[:, None])
+            return np.asarray((moved + moved.T) / factor)
+
+        return derivative
+
+    def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
+        """(P + P')/(2 tau^2 n): exact but for the coupling within a row."""
+        p = self.probabilities(cosines)
+        return np.asarray((p + p.T) / (2 * self.temperature**2 * self.num_samples))
