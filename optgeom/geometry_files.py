@@ -134,7 +134,8 @@ def load(path: str | os.PathLike[str]) -> Geometry:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
             raw = {name: np.array(values) for name, values in document["arrays"].items()}
         elif suffix == ".npz":
-            with np.load(path, allow_pickle=False) as stored:
+            # Opened here: numpy leaves the file open where it turns out to be no archive.
+            with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as stored:
                 document = json.loads(str(stored["document"]))
                 raw = {name: stored[name] for name in stored.files if name != "document"}
         else:
