@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from optgeom import _checks
 from optgeom.collapse import scan_table, scan_workers
@@ -314,5 +313,7 @@ def _threshold(path: Path) -> tuple[float | None, float | None]:
     elif beyond(LARGEST_LOG_ODDS) < 0:
         return log_odds, None
     else:
+        from scipy.optimize import brentq
+
         log_imbalance = float(brentq(beyond, 0.0, LARGEST_LOG_ODDS, xtol=1e-13, rtol=1e-14))
     return log_odds, math.exp(log_imbalance) if log_imbalance < LARGEST_LOG_ODDS else None

@@ -158,15 +158,21 @@ def _in_order(value: Any) -> tuple[bool, Any]:
     return (value is not None, 0 if value is None else {"ucl": "0", "scl": "1"}.get(value, value))
 
 
-def panels_of(rows: list[Row], across: str) -> list[tuple[str, list[Row]]]:
-    """Rows by the parameters that are on no axis, with the title of their panel; an axis that follows from the others needs no title."""
+def distinguishing(rows: list[Row], across: str = "") -> list[str]:
+    """Parameters that tell the rows apart, without the one on the axis across, and without those that follow from others."""
     named: list[str] = []
-    for name in (name for name in PARAMETERS if name != across):
+    for name in PARAMETERS:
+        # The reduction goes with the number of negatives; where that is across, it would split each panel in two.
+        if name == across or (name == "negatives_reduction" and across == "negatives"):
+            continue
         if len({_values(row, [*named, name]) for row in rows}) > len({_values(row, named) for row in rows}):
-            # A reduction that goes with the number of negatives across would split the panel in two.
-            if name == "negatives_reduction" and across == "negatives":
-                continue
             named.append(name)
+    return named
+
+
+def panels_of(rows: list[Row], across: str) -> list[tuple[str, list[Row]]]:
+    """Rows by the parameters that are on no axis, with the title of their panel."""
+    named = distinguishing(rows, across)
     # The parameter with the most values changes fastest, so that it runs along the lines of panels.
     named.sort(key=lambda name: len({row[name] for row in rows}))
     grouped: dict[tuple[Any, ...], list[Row]] = {}

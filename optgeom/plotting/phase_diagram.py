@@ -185,7 +185,11 @@ def _beyond(rows: list[Row], upwards: Axis) -> str:
 
 
 def _round(value: float) -> str:
-    return figures.tick_text(float(f"{value:.2g}"))
+    """Two or three digits; a tick's single digit would be too coarse for a threshold."""
+    if value < 1e5:
+        return f"{value:.3g}"
+    digits, power = f"{value:.1e}".split("e")
+    return f"${digits}\\cdot10^{{{int(power)}}}$"
 
 
 def _note(axes: Axes, text: str, height: float) -> None:

@@ -1,0 +1,146 @@
+"""The summary of `optgeom scan`: how many cells of each regime, and where the exact frontier lies on every path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path as FilePath
+from typing import Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from optgeom.collapse.scan import Scan
+from optgeom.collapse.scan_grid import Path
+from optgeom.collapse.scan_table import Row
+from optgeom.collapse.thresholds import LARGEST_LOG_ODDS
+from optgeom.plotting.phase_axes import distinguishing, setting_words, tick_words
+from optgeom_cli.output import console
+from optgeom_cli.summary import MOST_COLUMNS, print_summary
+
+SHOWN_PATHS = 24
+SHOWN_ERRORS = 3
+REGIMES = {"spread": "spread", "partial-collapse": "partial", "minority-collapse": "collapsed"}
+
+
+def _counts(rows: list[Row]) -> dict[str, int]:
+    found = {name: sum(bool(row["certified"]) and row["regime"] == regime for row in rows) for regime, name in REGIMES.items()}
+    return {**found, "uncertified": sum(not row["certified"] for row in rows)}
+
+
+def _frontier(rows: list[Row]) -> dict[str, float | None]:
+    """Threshold of a path in three forms; None where it has none."""
+    log_odds, imbalance = rows[0]["threshold_log_odds"], rows[0]["threshold_imbalance"]
+    if log_odds is None:
+        return {"threshold": None, "one_minus_threshold": None, "threshold_odds": None, "threshold_imbalance": None}
+    rest = math.exp(-log_odds) / (1 + math.exp(-log_odds))
+    share = 1 / (1 + math.exp(-log_odds))
+    return {"threshold": share, "one_minus_threshold": rest, "threshold_odds": math.exp(log_odds), "threshold_imbalance": imbalance}
+
+
+def summary(found: Scan) -> dict[str, Any]:
+    """The JSON object."""
+    paths = []
+    for path, rows in found.paths():
+        parameters = {name: getattr(path, name) for name in Path.__dataclass_fields__ if getattr(path, name) not in (None, "")}
+        infinite = {name: "inf" for name in ("negatives", "batch_size") if parameters.get(name) == math.inf}
+        paths.append({**parameters, **infinite, "rows": len(rows), **_counts(rows), **_frontier(rows)})
+    counts = _counts(found.rows)
+    return {"rows": len(found.rows), **counts, "new": found.new, "file": found.file, "errors": dict(_errors(found.rows)), "paths": paths}
+
+
+def _errors(rows: list[Row]) -> list[tuple[str, int]]:
+    """Reasons of failure with their number, most frequent first."""
+    number: dict[str, int] = {}
+    for row in rows:
+        if row["error"]:
+            number[row["error"]] = number.get(row["error"], 0) + 1
+    return sorted(number.items(), key=lambda item: (-item[1], item[0]))
+
+
+def report(found: Scan, plot: FilePath | None) -> None:
+    """Print the summary on stdout."""
+    print_summary(_lines(found, plot))
+    if len(found.paths()) == 1:
+        return
+    out = console()
+    out.width = min(out.width, MOST_COLUMNS)
+    with out.capture() as captured:
+        out.print(_paths_table(found))
+    # rich fills every line up with blanks, which get in the way of copying and comparing.
+    typer.echo("\n" + "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
+
+
+def _lines(found: Scan, plot: FilePath | None) -> Iterable[tuple[str, str]]:
+    rows, counts = found.rows, _counts(found.rows)
+    setting = ", ".join(setting_words(rows, ""))
+    yield "Setting", setting[:1].upper() + setting[1:]
+    kept = len(rows) - found.new
+    yield "Cells", f"{len(rows)}" + (f" ({kept} of them from the file)" if kept else "")
+    yield "Spread", f"{counts['spread']}: every class has its own direction"
+    if counts["partial"]:
+        yield "Partial", f"{counts['partial']}: fewer directions than classes"
+    yield "Collapsed", f"{counts['collapsed']}: all minority classes in one direction"
+    yield from _where_it_collapses(found)
+    if counts["uncertified"]:
+        yield "Uncertified", f"{counts['uncertified']}: no geometry, or none that could be proved"
+        reasons = _errors(rows)
+        for reason, number in reasons[:SHOWN_ERRORS]:
+            yield "", f"{number} x {reason}"
+        if len(reasons) > SHOWN_ERRORS:
+            yield "", f"and {len(reasons) - SHOWN_ERRORS} more reasons (column `error`)"
+    if found.file is not None:
+        yield "Table", f"{found.file}"
+    if plot is not None:
+        yield "Picture", f"{plot}"
+
+
+def _where_it_collapses(found: Scan) -> Iterable[tuple[str, str]]:
+    """The exact threshold of a single path; or, when nothing collapses, what it would take.
+
+    At usual temperatures the threshold is so near to 1 that no grid of shares meets it: saying "no collapse" would mislead.
+    """
+    rows, paths = found.rows, found.paths()
+    known = [row for row in rows if row["threshold_log_odds"] is not None]
+    if not known:
+        return
+    if len(paths) == 1:
+        yield "Collapse from", f"{_where(_frontier(rows))} of the majority class on (exact)"
+    if any(row["regime"] == "minority-collapse" for row in rows):
+        return
+    nearest = min(known, key=lambda row: row["threshold_log_odds"] - row["log_odds"])
+    factor = math.exp(min(nearest["threshold_log_odds"] - nearest["log_odds"], LARGEST_LOG_ODDS))
+    needed = math.exp(min(row["threshold_log_odds"] for row in known))
+    largest = math.exp(max(row["log_odds"] for row in rows))
+    text = f"odds of {needed:.4g} or more of the majority class against all others; the largest here are {largest:.4g}"
+    advice = " (--majority-odds takes odds)" if rows[0]["profile"] == "majority" else ""
+    yield "It would take", f"{text}. The nearest cell lacks a factor of {factor:.3g}{advice}"
+
+
+def _paths_table(found: Scan) -> Table:
+    varying, counts = distinguishing(found.rows), _counts(found.rows)
+    table = Table(box=box.SIMPLE_HEAD, title="Paths", title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    counted = [name for name in counts if counts[name] or name in ("spread", "collapsed")]
+    for heading in (*(name.replace("num_", "").replace("_", " ") for name in varying), *counted, "collapse from"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    paths = found.paths()
+    for path, members in paths[:SHOWN_PATHS]:
+        counts = _counts(members)
+        parameters = (tick_words(_tidy(getattr(path, name))) for name in varying)
+        table.add_row(*parameters, *(str(counts[name]) for name in counted), _where(_frontier(members)))
+    if len(paths) > SHOWN_PATHS:
+        table.add_row("...", *[""] * (len(table.columns) - 2), f"{len(paths) - SHOWN_PATHS} more paths")
+    return table
+
+
+def _tidy(value: Any) -> Any:
+    return "-" if value is None or value == "" else float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _where(frontier: dict[str, float | None]) -> str:
+    """The threshold as a share, or as odds where the share is too near to 1."""
+    share, rest, odds = frontier["threshold"], frontier["one_minus_threshold"], frontier["threshold_odds"]
+    if share is None or rest is None or odds is None:
+        return "-"
+    return f"share {share:.6f}" if rest > 1e-3 else f"odds {odds:.4g}"
