@@ -1,0 +1,252 @@
+r"""The verdict: does an embedding attain the entropic bound, is it the only one, and what would change the answer?
+
+    realizable     an embedding attains the bound, and it is the only one in its dimension, up to O(q) (cosine) or rigid motions (Euclidean)
+    degenerate     several geometries attain it; or a hard scheme, which only reaches it in a limit
+    inconsistent   no embedding attains it (in this dimension)
+
+Without a dimension the question is asked in the least dimension that attains the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from optgeom import _checks
+from optgeom._numerics import Array
+from optgeom.errors import InvalidInputError
+from optgeom.realization import euclidean, spherical
+from optgeom.realization.weights import Weights
+
+SIMILARITIES = ("cosine", "euclidean")
+ON_SPHERE = 1e-9  # relative misfit of squared distances to the centre: rounding of the labels, far below any real scatter
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the entropic bound is attained, why, and what would change it.
+
+    Attributes
+    ----------
+    regime : {"realizable", "degenerate", "inconsistent"}
+    attained : bool
+        Whether an embedding (in `dim` dimensions, where asked for) attains the bound. False for the limit of a hard scheme.
+    unique : bool
+        Whether it is the only one in its dimension, up to O(q) or rigid motions.
+    reason : str
+        One sentence.
+    remedy : str
+        What would change the verdict: a temperature, a dimension, other weights.
+    similarity : {"cosine", "euclidean"}
+    temperature : float
+    dim : int or None
+        Dimension that was asked for.
+    shift_interval : (float, float) or None
+        The constants c whose target is a geometry, in any dimension: [lo, hi] for the cosine, (-inf, c*] for the Euclidean similarity.
+    ranks : (int, int) or None
+        Dimension of the target at both ends (n - 1 for the open end of the Euclidean one).
+    min_dimension : int or None
+        Least dimension that attains the bound (for a hard scheme, comes arbitrarily close); None where none does.
+    shift : float or None
+        The c of the geometry to take: of least dimension. None where the bound is not attained.
+    margin : float or None
+        Cosine: max_c lambda_min of the target; negative where it is no Gram matrix.
+    best_shift : float or None
+        Cosine: where it is largest; a start for the optimum when the bound is out of reach.
+    """
+
+    regime: str
+    attained: bool
+    unique: bool
+    reason: str
+    remedy: str
+    similarity: str
+    temperature: float
+    dim: int | None = None
+    shift_interval: tuple[float, float] | None = None
+    ranks: tuple[int, int] | None = None
+    min_dimension: int | None = None
+    shift: float | None = None
+    margin: float | None = None
+    best_shift: float | None = None
+
+
+def judge(weights: Weights, similarity: str, temperature: float, dim: int | None = None, search: bool = False) -> Verdict:
+    """Decide whether an embedding attains the entropic bound.
+
+    Parameters
+    ----------
+    weights : Weights
+    similarity : {"cosine", "euclidean"}
+        s = cos/temperature on the sphere, or -|z_i - z_j|^2/temperature.
+    temperature : float
+        > 0.
+    dim : int, optional
+        Embedding dimension q >= 1; the least one that attains the bound by default.
+    search : bool
+        Where the cosine target is no Gram matrix and no formula applies, search for the largest temperature at which it is (some ten
+        times the work).
+
+    Raises
+    ------
+    InvalidInputError
+        A parameter outside its domain.
+    """
+    _checks.choice("similarity", similarity, SIMILARITIES)
+    tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
+    q = None if dim is None else int(_checks.integer("dim", dim, at_least=1, hint="the embedding dimension; None for the least possible"))
+    if not weights.symmetric:
+        reason = "the normalised weights are those of no symmetric matrix (log w_ij - log w_ji is not a_j - a_i), similarities are symmetric"
+        return Verdict("inconsistent", False, False, reason, "symmetrise the weights, (W + W.T) / 2", similarity, tau, q)
+    if weights.hard:
+        return _hard(weights, similarity, tau, q)
+    return _cosine(weights, tau, q, search) if similarity == "cosine" else _euclidean(weights, tau, q)
+
+
+def realise(weights: Weights, verdict: Verdict) -> Array:
+    """(n, q) embedding that attains the bound, q = `verdict.dim` or the least dimension; raises where none does."""
+    if verdict.shift is None:
+        raise InvalidInputError(f"`verdict` must be attained to have an embedding; got {verdict.regime}: {verdict.reason} ({verdict.remedy})")
+    room = spherical if verdict.similarity == "cosine" else euclidean
+    return room.embedding(weights, verdict.temperature, verdict.shift, verdict.dim)
+
+
+def soft_supcon_temperature(num_classes: int, epsilon: float) -> float:
+    """C / ((C-1) log(1/eps)): the largest temperature at which Soft SupCon attains its bound, with two samples in some class."""
+    return math.inf if num_classes == 1 or epsilon >= 1 else num_classes / ((num_classes - 1) * math.log(1 / epsilon))
+
+
+def sphere_of(labels: Array) -> float | None:
+    """Radius of the sphere on which the rows of `labels` lie (in their affine span), or None.
+
+    |y|^2 = 2 <a, y> + r^2 - |a|^2 is linear in the centre a: the centred |y|^2 must be in the span of the centred labels.
+    """
+    centred = labels - labels.mean(axis=0)
+    scale = float(np.abs(centred).max())
+    if scale == 0:
+        return None
+    centred = centred / scale
+    squares = (centred**2).sum(axis=1)
+    # The solution of least norm keeps the centre in the affine span of the labels.
+    centre = np.linalg.lstsq(2 * centred, squares - squares.mean(), rcond=1e-10)[0]
+    distances = ((centred - centre) ** 2).sum(axis=1)
+    if np.ptp(distances) > ON_SPHERE * float(distances.mean()):
+        return None
+    return scale * float(np.sqrt(distances.mean()))
+
+
+def _hard(weights: Weights, similarity: str, tau: float, q: int | None) -> Verdict:
+    soften = "give these pairs a small weight (soft-supcon), or take the optimum at this temperature"
+    if similarity == "cosine":
+        reason = (
+            "hard scheme, the entropic bound is not attained: pairs of weight 0 want a similarity of -infinity, a cosine over the "
+            "temperature is bounded, and only the limit of temperature 0 reaches the bound"
+        )
+        return Verdict("degenerate", False, False, reason, soften, similarity, tau, q)
+    needed, exact = euclidean.limit_dimension(weights, tau)
+    at_least = f"{needed}" if exact else f"at most {needed}"
+    if q is not None and q < needed and exact:
+        reason = f"even the limit of infinite distances between pairs of weight 0 needs dimension {needed}, not {q}"
+        return Verdict("inconsistent", False, False, reason, f"embed in dimension {needed}", similarity, tau, q, min_dimension=needed)
+    reason = (
+        "hard scheme, the entropic bound is not attained: pairs of weight 0 want an infinite distance, and only that limit reaches the "
+        f"bound, in {at_least} dimensions"
+    )
+    return Verdict("degenerate", False, False, reason, soften, similarity, tau, q, min_dimension=needed)
+
+
+def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdict:
+    found = spherical.feasible_shifts(weights, tau)
+    margin, best = found.margin, found.best_shift
+    if found.interval is None or found.ranks is None or found.min_dimension is None:
+        reason = f"no constant makes the target cosines a Gram matrix: its least eigenvalue is at best {margin:.3g}"
+        if weights.scheme["name"] == "y-aware" and sphere_of(np.asarray(weights.labels, dtype=np.float64)) is None:
+            reason = f"the labels do not lie on a sphere, and {reason}"
+        remedy = _cooler(weights, tau, search)
+        return Verdict("inconsistent", False, False, reason, remedy, "cosine", tau, q, margin=margin, best_shift=best)
+    least = found.min_dimension
+    low, high = found.interval
+    facts = (found.interval, found.ranks, least)
+    ends = found.shifts_up_to(least if q is None else q)
+    if not ends:
+        reason = f"the target cosines are those of unit vectors in {least} dimensions or more, not in {q}"
+        remedy = f"embed in dimension {least}{_matched(weights, least, tau)}"
+        return Verdict("inconsistent", False, False, reason, remedy, "cosine", tau, q, *facts, None, margin, best)
+    whole = q is not None and q >= weights.n and found.kind == "interval"
+    if whole or len(ends) > 1:
+        held = f"every constant in [{low:.6g}, {high:.6g}]" if whole else f"both ends of [{low:.6g}, {high:.6g}]"
+        where = f"{least if q is None else q} dimensions"
+        reason = f"several geometries attain the bound: {held} gives target cosines of unit vectors in {where}"
+        remedy = "the weights do not choose between them"
+        if len(set(found.ranks)) > 1:
+            remedy = f"embed in dimension {least}, where only one does"
+        elif (matched := _matched(weights, least, tau)) != "":
+            remedy += matched
+        return Verdict("degenerate", True, False, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
+    if found.kind == "point":
+        reason = f"one constant only, {low:.6g}, makes the target cosines a Gram matrix; its rank is {least}"
+        remedy = "less than that dimension, or a temperature that is higher, puts the bound out of reach"
+    else:
+        only = "" if q is None or q == least else f" up to {q}"
+        reason = f"the target cosines are those of unit vectors in {least} dimensions{only} for one constant only, {ends[0]:.6g}"
+        remedy = f"with {max(found.ranks)} dimensions a second geometry attains the bound, with {weights.n} a whole interval of them"
+    return Verdict("realizable", True, True, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
+
+
+def _euclidean(weights: Weights, tau: float, q: int | None) -> Verdict:
+    found = euclidean.target_spectrum(weights, tau)
+    least, shift = found.min_dimension, found.largest_shift
+    facts = ((-math.inf, shift), (weights.n - 1, least), least)
+    if q is not None and q < least:
+        reason = f"the target distances are Euclidean in {least} dimensions or more, not in {q}, at every temperature"
+        remedy = f"embed in dimension {least}, or choose weights exp(-|y_i - y_j|^2/...) of labels in {q} dimensions"
+        return Verdict("inconsistent", False, False, reason, remedy, "euclidean", tau, q, *facts)
+    if q is not None and q >= weights.n - 1:
+        reason = f"several geometries attain the bound: every constant up to {shift:.6g} gives Euclidean distances in {weights.n - 1} dimensions"
+        remedy = f"embed in dimension {least}, where only one does"
+        return Verdict("degenerate", True, False, reason, remedy, "euclidean", tau, q, *facts, shift)
+    where = "at one point" if least == 0 else f"in {least} dimensions"
+    reason = f"the target distances are Euclidean {where} for one constant only, {shift:.6g} (Lingoes)"
+    below = "no lower dimension exists" if least <= 1 else f"fewer than {least} dimensions put the bound out of reach"
+    remedy = f"{below}; {weights.n - 1} or more make the geometry ambiguous"
+    return Verdict("realizable", True, True, reason, remedy, "euclidean", tau, q, *facts, shift)
+
+
+def _cooler(weights: Weights, tau: float, search: bool) -> str:
+    """The temperature that makes the cosine target a Gram matrix, by formula where there is one."""
+    if weights.scheme["name"] == "soft-supcon" and int(weights.sizes.max()) > 1:
+        classes = int(weights.sizes.size)
+        top = soft_supcon_temperature(classes, weights.scheme["epsilon"])
+        epsilon = math.exp(-classes / ((classes - 1) * tau))
+        return f"lower the temperature to {top:.6g}, C / ((C-1) log(1/epsilon)), or raise epsilon to {epsilon:.6g}"
+    matched = _matched_temperature(weights)
+    if matched is not None:
+        return f"lower the temperature to {matched:.6g}, which matches the weights: the labels then are the embedding"
+    if search:
+        return f"lower the temperature to {spherical.largest_temperature(weights):.6g}, or take Euclidean similarity"
+    return "lower the temperature (search=True finds how far), or take Euclidean similarity"
+
+
+def _matched(weights: Weights, least: int, tau: float) -> str:
+    matched = _matched_temperature(weights)
+    if matched is None or weights.labels is None or weights.labels.shape[1] >= least or matched <= tau:
+        return ""
+    return f", or raise the temperature to {matched:.6g}, where the labels in {weights.labels.shape[1]} dimensions are the embedding"
+
+
+def _matched_temperature(weights: Weights) -> float | None:
+    """The temperature at which cosines of the labels are the target: tau' of X-CLR; sigma^2/r^2 of y-Aware labels on a sphere.
+
+    On a sphere of radius r, |y_i - y_j|^2 = 2 r^2 (1 - cos_ij), so log w_ij = (r^2/sigma^2)(cos_ij - 1); twice that in the paper's form.
+    """
+    name = weights.scheme["name"]
+    if name == "x-clr":
+        return float(weights.scheme["temperature"])
+    if name != "y-aware":
+        return None
+    radius = sphere_of(np.asarray(weights.labels, dtype=np.float64))
+    if radius is None:
+        return None
+    return float(weights.scheme["bandwidth"] ** 2 / radius**2 / (2.0 if weights.scheme["paper"] else 1.0))
