@@ -6,6 +6,7 @@ from optgeom.classes import ClassDistribution, ClassGroups
 from optgeom.collapse.design import Design, design
 from optgeom.collapse.loss_values import LossValues, batch_loss_values, loss_values
 from optgeom.collapse.rank_path import first_rank_loss
+from optgeom.collapse.scan import Scan, scan
 from optgeom.collapse.sensitivity import proportion_sensitivity, temperature_sensitivity
 from optgeom.collapse.thresholds import CollapseThreshold, collapse_margin, collapse_threshold
 from optgeom.errors import IncompatibleError, InvalidInputError, MissingDependencyError, NotCertifiedError, OptGeomError, SolverError
@@ -32,6 +33,7 @@ __all__ = [
     "MissingDependencyError",
     "NotCertifiedError",
     "OptGeomError",
+    "Scan",
     "SolverError",
     "SupCon",
     "SupConFullBatch",
@@ -45,6 +47,7 @@ __all__ = [
     "loss_values",
     "profiles",
     "proportion_sensitivity",
+    "scan",
     "solve",
     "temperature_sensitivity",
 ]

@@ -2,6 +2,16 @@
 
 from optgeom.plotting.figures import require_matplotlib, save_figure
 from optgeom.plotting.geometry import plot_angles, plot_geometry, plot_gram, plot_spectrum
+from optgeom.plotting.phase_diagram import plot_phase_diagram
 from optgeom.plotting.prototypes import plot_prototypes
 
-__all__ = ["plot_angles", "plot_geometry", "plot_gram", "plot_prototypes", "plot_spectrum", "require_matplotlib", "save_figure"]
+__all__ = [
+    "plot_angles",
+    "plot_geometry",
+    "plot_gram",
+    "plot_phase_diagram",
+    "plot_prototypes",
+    "plot_spectrum",
+    "require_matplotlib",
+    "save_figure",
+]
