@@ -180,14 +180,14 @@ def _beyond(rows: list[Row], upwards: Axis) -> str:
     if not odds:
         return ""
     if upwards.threshold(rows[0]) < upwards.centres[0]:
-        return f"minority collapse from odds of {_round(max(odds))} on"
-    return f"minority collapse only above odds of {_round(min(odds))}"
+        return f"minority collapse from\nodds of {_round(max(odds))} on"
+    return f"minority collapse only\nabove odds of {_round(min(odds))}"
 
 
 def _round(value: float) -> str:
     """Two or three digits; a tick's single digit would be too coarse for a threshold."""
     if value < 1e5:
-        return f"{value:.3g}"
+        return f"{float(f'{value:.3g}'):g}"
     digits, power = f"{value:.1e}".split("e")
     return f"${digits}\\cdot10^{{{int(power)}}}$"
 
@@ -195,9 +195,8 @@ def _round(value: float) -> str:
 def _note(axes: Axes, text: str, height: float) -> None:
     if text:
         box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "boxstyle": "round,pad=0.3"}
-        lines, points = "\n".join(textwrap.wrap(text, 26)), 0.85 * figures.text_points()
-        side = "top" if height > 0.5 else "bottom"
-        axes.text(0.5, height, lines, transform=axes.transAxes, ha="center", va=side, fontsize=points, bbox=box, zorder=4)
+        side, points = "top" if height > 0.5 else "bottom", 0.85 * figures.text_points()
+        axes.text(0.5, height, text, transform=axes.transAxes, ha="center", va=side, fontsize=points, bbox=box, zorder=4)
 
 
 def _draw_angles(axes: Axes, rows: list[Row], upwards: Axis) -> None:
