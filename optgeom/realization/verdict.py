@@ -98,7 +98,7 @@ def judge(weights: Weights, similarity: str, temperature: float, dim: int | None
     tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
     q = None if dim is None else int(_checks.integer("dim", dim, at_least=1, hint="the embedding dimension; None for the least possible"))
     if not weights.symmetric:
-        reason = "the normalised weights are those of no symmetric matrix (log w_ij - log w_ji is not a_j - a_i), similarities are symmetric"
+        reason = "similarities are symmetric, and no symmetric matrix has these normalised weights (log w_ij - log w_ji is not a_j - a_i)"
         return Verdict("inconsistent", False, False, reason, "symmetrise the weights, (W + W.T) / 2", similarity, tau, q)
     if weights.hard:
         return _hard(weights, similarity, tau, q)
@@ -108,9 +108,11 @@ def judge(weights: Weights, similarity: str, temperature: float, dim: int | None
 def realise(weights: Weights, verdict: Verdict) -> Array:
     """(n, q) embedding that attains the bound, q = `verdict.dim` or the least dimension; raises where none does."""
     if verdict.shift is None:
-        raise InvalidInputError(f"`verdict` must be attained to have an embedding; got {verdict.regime}: {verdict.reason} ({verdict.remedy})")
-    room = spherical if verdict.similarity == "cosine" else euclidean
-    return room.embedding(weights, verdict.temperature, verdict.shift, verdict.dim)
+        why = f"got {verdict.regime}: {verdict.reason}"
+        raise InvalidInputError(f"`verdict` must be of an attained bound to have an embedding; {why} ({verdict.remedy})")
+    if verdict.similarity == "cosine":
+        return spherical.embedding(weights, verdict.temperature, verdict.shift, verdict.dim)
+    return euclidean.embedding(weights, verdict.temperature, verdict.shift, verdict.dim)
 
 
 def soft_supcon_temperature(num_classes: int, epsilon: float) -> float:
@@ -146,13 +148,13 @@ def _hard(weights: Weights, similarity: str, tau: float, q: int | None) -> Verdi
         )
         return Verdict("degenerate", False, False, reason, soften, similarity, tau, q)
     needed, exact = euclidean.limit_dimension(weights, tau)
-    at_least = f"{needed}" if exact else f"at most {needed}"
+    enough = _dimensions(needed) if exact else f"at most {_dimensions(needed)}"
     if q is not None and q < needed and exact:
         reason = f"even the limit of infinite distances between pairs of weight 0 needs dimension {needed}, not {q}"
         return Verdict("inconsistent", False, False, reason, f"embed in dimension {needed}", similarity, tau, q, min_dimension=needed)
     reason = (
         "hard scheme, the entropic bound is not attained: pairs of weight 0 want an infinite distance, and only that limit reaches the "
-        f"bound, in {at_least} dimensions"
+        f"bound, in {enough}"
     )
     return Verdict("degenerate", False, False, reason, soften, similarity, tau, q, min_dimension=needed)
 
@@ -162,8 +164,7 @@ def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdic
     margin, best = found.margin, found.best_shift
     if found.interval is None or found.ranks is None or found.min_dimension is None:
         reason = f"no constant makes the target cosines a Gram matrix: its least eigenvalue is at best {margin:.3g}"
-        if weights.scheme["name"] == "y-aware" and sphere_of(np.asarray(weights.labels, dtype=np.float64)) is None:
-            reason = f"the labels do not lie on a sphere, and {reason}"
+        reason = _off_sphere(weights) + reason
         remedy = _cooler(weights, tau, search)
         return Verdict("inconsistent", False, False, reason, remedy, "cosine", tau, q, margin=margin, best_shift=best)
     least = found.min_dimension
@@ -171,13 +172,13 @@ def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdic
     facts = (found.interval, found.ranks, least)
     ends = found.shifts_up_to(least if q is None else q)
     if not ends:
-        reason = f"the target cosines are those of unit vectors in {least} dimensions or more, not in {q}"
+        reason = _off_sphere(weights) + f"the target cosines are those of unit vectors in {_dimensions(least)} or more, not in {q}"
         remedy = f"embed in dimension {least}{_matched(weights, least, tau)}"
         return Verdict("inconsistent", False, False, reason, remedy, "cosine", tau, q, *facts, None, margin, best)
     whole = q is not None and q >= weights.n and found.kind == "interval"
     if whole or len(ends) > 1:
-        held = f"every constant in [{low:.6g}, {high:.6g}]" if whole else f"both ends of [{low:.6g}, {high:.6g}]"
-        where = f"{least if q is None else q} dimensions"
+        held = f"{'every constant in' if whole else 'each end of'} [{_plain(low)}, {_plain(high)}]"
+        where = _dimensions(least if q is None else q)
         reason = f"several geometries attain the bound: {held} gives target cosines of unit vectors in {where}"
         remedy = "the weights do not choose between them"
         if len(set(found.ranks)) > 1:
@@ -185,12 +186,12 @@ def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdic
         elif (matched := _matched(weights, least, tau)) != "":
             remedy += matched
         return Verdict("degenerate", True, False, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
-    if found.kind == "point":
-        reason = f"one constant only, {low:.6g}, makes the target cosines a Gram matrix; its rank is {least}"
+    if found.ranks[0] == found.ranks[1]:
+        reason = f"one constant only, {_plain(low)}, makes the target cosines a Gram matrix; its rank is {least}"
         remedy = "less than that dimension, or a temperature that is higher, puts the bound out of reach"
     else:
         only = "" if q is None or q == least else f" up to {q}"
-        reason = f"the target cosines are those of unit vectors in {least} dimensions{only} for one constant only, {ends[0]:.6g}"
+        reason = f"the target cosines are those of unit vectors in {_dimensions(least)}{only} for one constant only, {_plain(ends[0])}"
         remedy = f"with {max(found.ranks)} dimensions a second geometry attains the bound, with {weights.n} a whole interval of them"
     return Verdict("realizable", True, True, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
 
@@ -200,18 +201,35 @@ def _euclidean(weights: Weights, tau: float, q: int | None) -> Verdict:
     least, shift = found.min_dimension, found.largest_shift
     facts = ((-math.inf, shift), (weights.n - 1, least), least)
     if q is not None and q < least:
-        reason = f"the target distances are Euclidean in {least} dimensions or more, not in {q}, at every temperature"
-        remedy = f"embed in dimension {least}, or choose weights exp(-|y_i - y_j|^2/...) of labels in {q} dimensions"
+        reason = f"the target distances are Euclidean in {_dimensions(least)} or more, not in {q}, at every temperature"
+        remedy = f"embed in dimension {least}, or choose weights exp(-|y_i - y_j|^2/...) of labels in {_dimensions(q)}"
         return Verdict("inconsistent", False, False, reason, remedy, "euclidean", tau, q, *facts)
     if q is not None and q >= weights.n - 1:
-        reason = f"several geometries attain the bound: every constant up to {shift:.6g} gives Euclidean distances in {weights.n - 1} dimensions"
+        where = f"Euclidean distances in {_dimensions(weights.n - 1)}"
+        reason = f"several geometries attain the bound: every constant up to {_plain(shift)} gives {where}"
         remedy = f"embed in dimension {least}, where only one does"
         return Verdict("degenerate", True, False, reason, remedy, "euclidean", tau, q, *facts, shift)
-    where = "at one point" if least == 0 else f"in {least} dimensions"
-    reason = f"the target distances are Euclidean {where} for one constant only, {shift:.6g} (Lingoes)"
-    below = "no lower dimension exists" if least <= 1 else f"fewer than {least} dimensions put the bound out of reach"
+    where = "at one point" if least == 0 else f"in {_dimensions(least)}"
+    reason = f"the target distances are Euclidean {where} for one constant only, {_plain(shift)} (Lingoes)"
+    below = "no lower dimension exists" if least <= 1 else f"fewer than {_dimensions(least)} put the bound out of reach"
     remedy = f"{below}; {weights.n - 1} or more make the geometry ambiguous"
     return Verdict("realizable", True, True, reason, remedy, "euclidean", tau, q, *facts, shift)
+
+
+def _dimensions(count: int) -> str:
+    return f"{count} dimension" + ("" if count == 1 else "s")
+
+
+def _plain(shift: float) -> str:
+    """A constant in words: rounding around zero is zero."""
+    return "0" if abs(shift) < 1e-9 else f"{shift:.6g}"
+
+
+def _off_sphere(weights: Weights) -> str:
+    """The usual reason why y-Aware weights and cosines do not go together."""
+    if weights.scheme["name"] != "y-aware" or sphere_of(np.asarray(weights.labels, dtype=np.float64)) is not None:
+        return ""
+    return "the labels do not lie on a sphere, and "
 
 
 def _cooler(weights: Weights, tau: float, search: bool) -> str:
@@ -223,7 +241,8 @@ def _cooler(weights: Weights, tau: float, search: bool) -> str:
         return f"lower the temperature to {top:.6g}, C / ((C-1) log(1/epsilon)), or raise epsilon to {epsilon:.6g}"
     matched = _matched_temperature(weights)
     if matched is not None:
-        return f"lower the temperature to {matched:.6g}, which matches the weights: the labels then are the embedding"
+        where = "which matches the weights: the labels, as unit vectors, then are the embedding"
+        return f"lower the temperature to {matched:.6g}, {where}"
     if search:
         return f"lower the temperature to {spherical.largest_temperature(weights):.6g}, or take Euclidean similarity"
     return "lower the temperature (search=True finds how far), or take Euclidean similarity"
@@ -233,7 +252,8 @@ def _matched(weights: Weights, least: int, tau: float) -> str:
     matched = _matched_temperature(weights)
     if matched is None or weights.labels is None or weights.labels.shape[1] >= least or matched <= tau:
         return ""
-    return f", or raise the temperature to {matched:.6g}, where the labels in {weights.labels.shape[1]} dimensions are the embedding"
+    where = f"where the labels in {_dimensions(weights.labels.shape[1])}, as unit vectors, are the embedding"
+    return f", or raise the temperature to {matched:.6g}, {where}"
 
 
 def _matched_temperature(weights: Weights) -> float | None:
