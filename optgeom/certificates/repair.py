@@ -50,8 +50,11 @@ def repair(cosines: Array, sizes: Sizes) -> Repaired:
     block = group_matrix.symmetric_block(given, ones, sizes)
     rest = group_matrix.complement(given, ones, sizes)
     eigenvalues = scipy.linalg.eigvalsh(block)
-    lowest = min(float(eigenvalues[0]), float(rest.min())) - 4 * EPS
-    if lowest >= -MIXING_LIMIT * max(1.0, float(eigenvalues[-1])):
+    lowest, largest = min(float(eigenvalues[0]), float(rest.min())), max(1.0, float(eigenvalues[-1]))
+    if lowest >= -8 * EPS * largest:
+        # Rounding of the eigenvalues, not of the matrix: cosines of exactly 1 and -1 stay what they are.
+        repaired = given.copy()
+    elif lowest >= -MIXING_LIMIT * largest:
         repaired = given / (1.0 + max(0.0, -lowest))
         repaired[np.diag_indices_from(repaired)] = np.where(sizes == 1, 1.0, np.diag(repaired))
     else:

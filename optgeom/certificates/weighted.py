@@ -6,8 +6,8 @@ row-stochastic P, and every z that makes (P + P' - w~ - w~')/(2 tau) + Diag z po
     n L* >= sum_i H(P_i) - sum_i z_i.
 
 At a nearly optimal A the dual matrix Z = PSD part of (gradient - Diag nu) asks for P + P' = w~ + w~' + 2 tau Z off the diagonal. A
-row-stochastic P with a given symmetric sum M and the form that the optimum has, P_ij = M_ij / (1 + exp(u_i - u_j)), is a Bradley-Terry model:
-its row sums are fitted by Newton's method on a graph Laplacian. What is left is paid for by a shift of z, larger where the misfit is.
+row-stochastic P with a given symmetric sum M and the form that the optimum has, P_ij = M_ij / (1 + exp(u_i - u_j)), is a Bradley-Terry
+model: its row sums are fitted by Newton's method on a graph Laplacian. What is left is paid for by a shift of z, larger where the misfit is.
 Every step only loosens the bound, none can make it wrong. It converges with the square of the error of A, where the plain duality
 gap converges with the error itself.
 """

@@ -90,6 +90,12 @@ class ClassMeanProgram:
     def count(self) -> Array:
         return self.rows.count
 
+    def free_classes(self) -> npt.NDArray[np.intp]:
+        """Indices of the classes on which no other class exerts a force: their direction does not matter."""
+        pushed = self.rows.reaches() & (self.rows.anchor_weight > 0)[:, None] & (self.rows.count > 0)
+        met = np.asarray((pushed | pushed.T).any(axis=1))
+        return np.flatnonzero(~met[self.groups.index])
+
     def gradient(self, cosines: Array) -> Array:
         """(G, G) G' itself; it underflows at very small temperatures, where certificates use its logarithm."""
         return np.asarray(np.exp(self.log_gradient(cosines)))

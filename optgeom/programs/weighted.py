@@ -2,7 +2,9 @@ r"""The weighted program: samples x weights x cosine similarity.
 
 With row-normalised weights w~_ij = w_ij / sum_{k != i} w_ik over n samples and similarities s_ij = A_ij / tau,
 
-    minimise  L(A) = (1/n) sum_i [ log sum_{k != i} exp(A_ik/tau) - sum_{j != i} w~_ij A_ij/tau ]     over  A positive semidefinite, diag A = 1.
+    minimise  L(A) = (1/n) sum_i [ log sum_{k != i} exp(A_ik/tau) - sum_{j != i} w~_ij A_ij/tau ]
+
+over A positive semidefinite with unit diagonal.
 
 Samples with the same label have the same rows of W and form groups, exactly as equal classes do; entry (g, h) speaks of one sample of
 group g and ANOTHER sample of group h.

@@ -1,7 +1,8 @@
 r"""The verdict: does an embedding attain the entropic bound, is it the only one, and what would change the answer?
 
-    realizable     an embedding attains the bound, and it is the only one in its dimension, up to O(q) (cosine) or rigid motions (Euclidean)
-    degenerate     several geometries attain it; or a hard scheme, which only reaches it in a limit
+    realizable     an embedding attains the bound; `unique` says whether it is the only one in its dimension, up to O(q) (cosine) or rigid
+                   motions (Euclidean)
+    degenerate     several geometries attain it in the dimension that was asked for; or a hard scheme, which only reaches it in a limit
     inconsistent   no embedding attains it (in this dimension)
 
 Without a dimension the question is asked in the least dimension that attains the bound.
@@ -185,7 +186,9 @@ def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdic
             remedy = f"embed in dimension {least}, where only one does"
         elif (matched := _matched(weights, least, tau)) != "":
             remedy += matched
-        return Verdict("degenerate", True, False, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
+        # Asked without a dimension, "does an embedding attain the bound" has the answer yes; `unique` says the rest.
+        regime = "realizable" if q is None else "degenerate"
+        return Verdict(regime, True, False, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
     if found.ranks[0] == found.ranks[1]:
         reason = f"one constant only, {_plain(low)}, makes the target cosines a Gram matrix; its rank is {least}"
         remedy = "less than that dimension, or a temperature that is higher, puts the bound out of reach"

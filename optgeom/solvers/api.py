@@ -82,6 +82,12 @@ def solve(
     if dim is not None:
         dim = int(_checks.integer("dim", dim, at_least=1))
     program = ClassMeanProgram.build(classes, loss, grouped)
+    free = program.free_classes()
+    if free.size:
+        raise InvalidInputError(
+            f"`loss` must let every class meet another one; class {classes.names[free[0]]} never does, so every direction is optimal "
+            f"for it ({free.size} such classes: drop them, or give them negatives)"
+        )
 
     def judge(cosines: Array) -> Certified:
         return certify(program, cosines, tolerance, backward_tolerance)

@@ -164,7 +164,7 @@ def trust_region(here: Spheres, tolerance: float, most: int = TRUST_REGION_STEPS
         there = here.moved(step)
         actual = here.risk - there.risk
         # Near the optimum both decreases are rounding; their noise must not shrink the region (Conn, Gould, Toint 2000, section 17.4).
-        noise = 10 * EPS * max(1.0, abs(here.risk))
+        noise = 10 * EPS * max(abs(here.risk), float(here.force_sum.sum()))
         ratio = (actual + noise) / (predicted + noise)
         if ratio < 0.25:
             radius *= 0.25
