@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from optgeom_cli import class_input, loss_input
-from optgeom_cli.output import console, emit_json, exit_on_error
+from optgeom_cli.output import emit_json, exit_on_error
 from optgeom_cli.progress import working
+from optgeom_cli.summary import print_summary
+
+if TYPE_CHECKING:
+    from optgeom.collapse.design import Design
 
 
 class Parameter(enum.StrEnum):
@@ -80,16 +85,16 @@ def design(
     if json_output:
         emit_json(found.as_dict())
         return
-    from rich.table import Table
+    print_summary(_lines(found, parameter.value))
 
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_row("Goal", found.goal)
-    table.add_row("Parameter", parameter.value)
-    table.add_row("Value", "none" if found.value is None else f"{found.value:.6g}")
-    table.add_row("Why", found.reason)
+
+def _lines(found: Design, parameter: str) -> Iterable[tuple[str, str]]:
+    yield "Goal", found.goal
+    yield "Parameter", parameter
+    yield "Value", "none" if found.value is None else f"{found.value:.6g}"
+    yield "Why", found.reason
     if found.geometry is not None:
-        heading = "There" if found.value is not None else "Best seen"
         geometry = found.geometry
         certified = "certified" if geometry.certificate.certified else "not certified"
-        table.add_row(heading, f"smallest angle {geometry.min_angle_deg:.4g} degrees, rank {geometry.rank}, {geometry.regime}, {certified}")
-    console().print(table)
+        seen = f"smallest angle {geometry.min_angle_deg:.4g} degrees, rank {geometry.rank}, {geometry.regime}, {certified}"
+        yield ("There" if found.value is not None else "Best seen"), seen

@@ -12,6 +12,7 @@ import typer
 from optgeom_cli.design import design
 from optgeom_cli.loss import loss
 from optgeom_cli.profiles import profiles
+from optgeom_cli.realize import realize
 from optgeom_cli.scan import scan
 from optgeom_cli.solve import solve
 from optgeom_cli.threshold import threshold
@@ -31,6 +32,7 @@ app.command("loss")(loss)
 app.command("threshold")(threshold)
 app.command("scan")(scan)
 app.command("design")(design)
+app.command("realize")(realize)
 app.command("profiles")(profiles)
 
 

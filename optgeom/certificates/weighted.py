@@ -7,7 +7,8 @@ row-stochastic P, and every z that makes (P + P' - w~ - w~')/(2 tau) + Diag z po
 
 At a nearly optimal A the dual matrix Z = PSD part of (gradient - Diag nu) asks for P + P' = w~ + w~' + 2 tau Z off the diagonal. A
 row-stochastic P with a given symmetric sum M and the form that the optimum has, P_ij = M_ij / (1 + exp(u_i - u_j)), is a Bradley-Terry
-model: its row sums are fitted by Newton's method on a graph Laplacian. What is left is paid for by a shift of z, larger where the misfit is.
+model: its row sums are fitted by Newton's method on a graph Laplacian. What is left is paid for by a shift of z, larger where the misfit
+is.
 Every step only loosens the bound, none can make it wrong. It converges with the square of the error of A, where the plain duality
 gap converges with the error itself.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
 from optgeom import _checks
@@ -92,12 +94,14 @@ def lower_bound(program: WeightedProgram, cosines: Array) -> float:
     nu = (count * gradient * cosines).sum(axis=1)
     dual, diagonal = _psd(gradient, -nu, program.sizes)
 
-    # Sums M = P + P' that the dual asks for; every row of P sums to 1, so all of M sums to 2n.
+    # Sums M = P + P' that the dual asks for; every row of P sums to 1, so all of M sums to twice the number of anchors.
     total = np.where(pairs, np.maximum(wanted + 2 * tau * dual, FLOOR * softmax), 0.0)
-    total *= 2 * n / float(np.sum(program.sizes[:, None] * count * total))
+    anchored = program.anchored
+    total[np.ix_(~anchored, ~anchored)] = 0.0
+    total *= 2 * float(program.sizes[anchored].sum()) / float(np.sum(program.sizes[:, None] * count * total))
     _, norm = program.log_softmax(cosines)
-    p = _bradley_terry(total, count, program.sizes, norm)
-    p /= (count * p).sum(axis=1)[:, None]
+    p = _bradley_terry(total, count, program.sizes, anchored, norm)
+    p[anchored] /= (count * p).sum(axis=1)[anchored, None]
 
     entropy = -float(np.sum(program.sizes[:, None] * count * p * log_nonnegative(np.where(p > 0, p, 1.0))))
     matrix = np.where(pairs, (p + p.T - wanted) / (2 * tau), 0.0)
@@ -126,15 +130,21 @@ def _psd(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[Ar
     return between + change, diagonal + on_diagonal
 
 
-def _bradley_terry(total: Array, count: Array, sizes: group_matrix.Sizes, start: Array) -> Array:
-    """P_gh = M_gh / (1 + exp(u_g - u_h)) with sum_h count P = 1, by damped Newton from u = `start`."""
+def _bradley_terry(
+    total: Array, count: Array, sizes: group_matrix.Sizes, anchored: npt.NDArray[np.bool_], start: Array
+) -> Array:
+    """P_gh = M_gh / (1 + exp(u_g - u_h)) with sum_h count P = 1 for all anchors, by damped Newton from u = `start`.
+
+    A sample that is no anchor has no row of P: of a pair with it, the anchor takes the whole sum.
+    """
     m = sizes.astype(np.float64)
     weighted = count * total
     u = start - start.mean()
 
     def at(u: Array) -> tuple[Array, Array]:
         share = 1.0 / (1.0 + np.exp(np.clip(u[:, None] - u[None, :], -700, 700)))
-        return share, (weighted * share).sum(axis=1) - 1.0
+        share = np.where(anchored[None, :], share, 1.0) * anchored[:, None]
+        return share, np.where(anchored, (weighted * share).sum(axis=1) - 1.0, 0.0)
 
     share, residual = at(u)
     for _ in range(FIT_STEPS):
@@ -145,6 +155,7 @@ def _bradley_terry(total: Array, count: Array, sizes: group_matrix.Sizes, start:
         laplacian = np.diag(edges.sum(axis=1)) - edges
         # Constant u changes nothing: pin its mean (in the metric of the group sizes, in which the Laplacian is symmetric).
         pinned = laplacian + np.outer(np.ones(m.size), m) * (float(np.mean(np.diag(laplacian))) / m.sum())
+        pinned[~anchored, ~anchored] += 1.0  # rows without an unknown
         try:
             step = np.linalg.solve(pinned, residual)
         except np.linalg.LinAlgError:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from optgeom._numerics import Array, log_nonnegative, logsumexp_rows
 from optgeom.programs.group_matrix import Sizes
@@ -36,7 +37,9 @@ class WeightedProgram:
     count : (G, G)
         Number of other samples: m_h, and m_g - 1 on the diagonal.
     rows : (G, G)
-        w~ of one sample of group g for another one of group h; sum_h count * rows = 1.
+        w~ of one sample of group g for another one of group h; sum_h count * rows = 1, or 0 for samples without a positive.
+    anchored : (G,) bool
+        Samples with a positive. The others carry no term of the loss and act as negatives only (n still counts them).
     temperature : float
         tau > 0.
     """
@@ -44,6 +47,7 @@ class WeightedProgram:
     sizes: Sizes
     count: Array
     rows: Array
+    anchored: npt.NDArray[np.bool_]
     temperature: float
 
     @property
@@ -60,12 +64,12 @@ class WeightedProgram:
         """L at a group-form Gram matrix."""
         _, norm = self.log_softmax(cosines)
         pulled = (self.count * self.rows * cosines).sum(axis=1) / self.temperature
-        return float(np.sum(self.sizes * (norm - pulled)) / self.num_samples)
+        return float(np.sum(self.sizes * np.where(self.anchored, norm - pulled, 0.0)) / self.num_samples)
 
     def probabilities(self, cosines: Array) -> Array:
-        """(G, G) P, 0 where there is no pair."""
+        """(G, G) P, 0 where there is no pair, and for anchors without a positive."""
         log_p, _ = self.log_softmax(cosines)
-        return np.where(self.count > 0, np.exp(log_p), 0.0)
+        return np.where((self.count > 0) & self.anchored[:, None], np.exp(log_p), 0.0)
 
     def gradient(self, cosines: Array) -> Array:
         """(G, G) (P + P' - w~ - w~')/(2 tau n): half the derivative in A_ij = A_ji."""

@@ -96,7 +96,12 @@ def start_factor(program: GramProgram, cosines: Array, most: int | None = None, 
 
 
 def solve_low_rank(
-    program: GramProgram, start: Array, judge: Callable[[Array], J], most_columns: int | None = None, good_gap: float = GOOD_GAP
+    program: GramProgram,
+    start: Array,
+    judge: Callable[[Array], J],
+    most_columns: int | None = None,
+    good_gap: float = GOOD_GAP,
+    give_up_columns: int | None = None,
 ) -> LowRankResult[J]:
     """Minimise over low-rank Gram matrices and raise the rank until the certificate holds.
 
@@ -112,6 +117,8 @@ def solve_low_rank(
         Columns to start with at most; the staircase doubles them as needed.
     good_gap : float
         Gap, relative to 1 + |risk|, at which the search ends; 100 times as much is accepted where tightening stops short of it.
+    give_up_columns : int, optional
+        Return the point reached, judged, instead of going on with more columns than this (another method is better at high rank).
     """
     point = start_factor(program, start, most_columns)
     steps, products, slack = 0, 0, SLACK
@@ -124,6 +131,8 @@ def solve_low_rank(
         thin = _without_slack(here, slack)
         if thin.shape[1] == point.shape[1] and point.shape[1] - 1 < program.sizes.size:
             wider = _with_descent_columns(here, here.force_sum.sum())
+            if wider is not None and give_up_columns is not None and wider.shape[1] - 1 > give_up_columns:
+                return LowRankResult(here.mean, judge(here.cosines), steps, products)
             if wider is not None:
                 point = wider
                 continue

@@ -1,0 +1,197 @@
+"""`optgeom realize`: weighted InfoNCE as distance geometry."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optgeom_cli.output import UsageError, emit_json, exit_on_error
+from optgeom_cli.progress import working
+from optgeom_cli.summary import print_summary
+
+if TYPE_CHECKING:
+    from optgeom.realization.api import Realization
+    from optgeom.realization.weights import Weights
+
+
+class Scheme(enum.StrEnum):
+    """Weighting schemes."""
+
+    SUPCON = "supcon"
+    SOFT_SUPCON = "soft-supcon"
+    Y_AWARE = "y-aware"
+    X_CLR = "x-clr"
+
+
+class Similarity(enum.StrEnum):
+    """Latent similarities."""
+
+    COSINE = "cosine"
+    EUCLIDEAN = "euclidean"
+
+
+_CLASS_SCHEMES = (Scheme.SUPCON, Scheme.SOFT_SUPCON)
+_PANEL = "Output"
+
+
+@exit_on_error()
+def realize(
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="FILE", help="(n, n) weights: .npy, or a scipy sparse matrix in .npz.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option("--labels", metavar="FILE", help="Labels for --scheme: classes, or numbers (.npy, or .csv with a row a sample)."),
+    ] = None,
+    scheme: Annotated[Scheme | None, typer.Option("--scheme", help="How labels become weights.")] = None,
+    epsilon: Annotated[float | None, typer.Option("--epsilon", help="soft-supcon: weight of pairs of different classes.")] = None,
+    bandwidth: Annotated[float | None, typer.Option("--bandwidth", help="y-aware: sigma of exp(-|yi - yj|^2 / (2 sigma^2)).")] = None,
+    label_temperature: Annotated[
+        float | None, typer.Option("--label-temperature", help="x-clr: tau' of exp(cos(yi, yj) / tau').")
+    ] = None,
+    similarity: Annotated[Similarity, typer.Option("--similarity", help="Latent similarity.")] = Similarity.COSINE,
+    temperature: Annotated[float, typer.Option("--temperature", help="tau of cos/tau or -|zi - zj|^2/tau.")] = 0.5,
+    dim: Annotated[int | None, typer.Option("--dim", help="Embedding dimension; any by default.")] = None,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |loss|.")] = 1e-9,
+    search: Annotated[
+        bool, typer.Option("--search", help="Look for the largest temperature at which the target is realizable (ten times the work).")
+    ] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the embedding: .npy or .csv.", rich_help_panel=_PANEL)
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw weights, target, geometry: .png, .svg, .pdf.", rich_help_panel=_PANEL)
+    ] = None,
+) -> None:
+    """Does an embedding attain the entropic bound of these weights, in which dimension, and if none does, what is the optimum?"""
+    for option, path, endings in (("--out", out, (".npy", ".csv")), ("--plot", plot, (".png", ".svg", ".pdf"))):
+        if path is not None and path.suffix.lower() not in endings:
+            raise UsageError(f"{option} must end in {', '.join(endings)}; got {str(path)!r}")
+    if plot is not None:
+        from optgeom.plotting import require_matplotlib
+
+        require_matplotlib()
+    parameters = {"epsilon": epsilon, "bandwidth": bandwidth, "temperature": label_temperature}
+    held = _read(weights, labels, scheme, parameters)
+
+    from optgeom.realization.api import realize as run
+
+    with working(f"realizing {held.n} samples"):
+        found = run(held, similarity.value, temperature, dim, tolerance, search)
+    if out is not None:
+        _write(found, out, dim)
+    if plot is not None:
+        from optgeom.plotting.realization import plot_realization
+
+        from optgeom.plotting import save_figure
+
+        save_figure(plot_realization(found), plot)
+    if json_output:
+        emit_json(found.as_dict())
+    else:
+        print_summary(_lines(found, [path for path in (out, plot) if path is not None]))
+
+
+def _read(weights: Path | None, labels: Path | None, scheme: Scheme | None, parameters: dict[str, Any]) -> Weights:
+    if (weights is None) == (labels is None):
+        raise UsageError("give --weights FILE, or --labels FILE with --scheme (exactly one of the two)")
+    from optgeom.realization.weights import Weights
+
+    if weights is not None:
+        given = [f"--{name}" for name, value in parameters.items() if value is not None]
+        if scheme is not None or given:
+            raise UsageError("--scheme and its parameters belong to --labels; --weights are taken as they are")
+        return Weights.from_matrix(_matrix(weights))
+    assert labels is not None
+    if scheme is None:
+        raise UsageError("--labels need --scheme supcon, soft-supcon, y-aware or x-clr")
+    if scheme in _CLASS_SCHEMES:
+        from optgeom.labels_files import read_labels
+
+        values: Any = read_labels(labels)
+    else:
+        values = _numbers(labels)
+    return Weights.by_name(scheme.value, values, **parameters)
+
+
+def _matrix(path: Path) -> Any:
+    import numpy as np
+
+    from optgeom.errors import InvalidInputError
+
+    try:
+        if path.suffix.lower() == ".npz":
+            from scipy.sparse import load_npz
+
+            return load_npz(path)
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise InvalidInputError(f"`weights` must be an .npy matrix or a scipy sparse .npz; cannot read {path} ({error})") from error
+
+
+def _numbers(path: Path) -> Any:
+    import numpy as np
+
+    from optgeom.errors import InvalidInputError
+
+    try:
+        if path.suffix.lower() == ".npy":
+            return np.load(path, allow_pickle=False)
+        rows = [line.replace(",", " ").split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        if rows and not _is_number(rows[0][0]):
+            rows = rows[1:]  # a header
+        return np.array([[float(entry) for entry in row] for row in rows])
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"`labels` must be numbers, a row a sample, for this scheme; cannot read {path} ({error})") from error
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _write(found: Realization, path: Path, dim: int | None) -> None:
+    import io
+
+    import numpy as np
+
+    from optgeom import _files
+
+    table = found.embedding(dim)
+    buffer = io.BytesIO()
+    if path.suffix.lower() == ".npy":
+        np.save(buffer, table, allow_pickle=False)
+    else:
+        np.savetxt(buffer, table, delimiter=",", fmt="%r")
+    _files.write_bytes(path, buffer.getvalue())
+
+
+def _lines(found: Realization, files: list[Path]) -> Iterable[tuple[str, str]]:
+    scheme = found.weights.scheme
+    details = ", ".join(f"{key} {value}" for key, value in scheme.items() if key != "name")
+    named = str(scheme.get("name", "weights")) + (f" ({details})" if details else "")
+    yield "Weights", f"{named}, {found.n} samples, {found.weights.sizes.size} distinct"
+    yield "Similarity", f"{found.similarity}, temperature {found.temperature:g}" + ("" if found.dim is None else f", dimension {found.dim}")
+    yield "Verdict", f"{found.regime}: {found.verdict.reason}"
+    yield "To change it", found.verdict.remedy
+    yield "Entropic bound", f"{found.entropic_bound:.12g}"
+    if found.bracket is not None:
+        yield "Best found", f"{found.optimal_loss:.12g} (a bracket: no embedding goes below {found.bracket[0]:.12g}; not certified)"
+    else:
+        yield "Optimal loss", f"{found.optimal_loss:.12g}, {found.gap_to_bound:.3g} above the bound"
+        held = f"within {max(found.optimal_loss - found.lower_bound, 0.0):.1e} of the optimum"
+        yield "Certificate", ("certified: " if found.certified else "NOT certified: ") + held
+    if found.rank is not None:
+        yield "Dimension", f"{found.rank}" + ("; the only geometry, up to rotation and reflection" if found.unique else "")
+    for note in found.weights.notes:
+        yield "Note", note
+    for path in files:
+        yield "Written", str(path)

@@ -1,0 +1,90 @@
+"""Dimensions below what the optimum needs: the best embedding found, never certified."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optgeom._numerics import Array, logsumexp_rows
+from optgeom.errors import InvalidInputError
+from optgeom.programs.weighted import WeightedProgram
+from optgeom.realization import euclidean
+from optgeom.realization.weights import Weights
+from optgeom.solvers.low_rank import local_minimum
+
+RANDOM_STARTS = 4
+LARGEST = 3000  # samples: every one is placed by itself
+
+
+def _apart(weights: Weights) -> tuple[Array, Array]:
+    """(n, n) w~ and the number of samples of each pair, 1 off the diagonal."""
+    if weights.n > LARGEST:
+        raise InvalidInputError(
+            f"`dim` below what the optimum needs is searched for up to {LARGEST} samples; got {weights.n} (leave `dim` out, or take fewer)"
+        )
+    rows = np.exp(weights.log_rows)[np.ix_(weights.index, weights.index)]
+    np.fill_diagonal(rows, 0.0)
+    return rows, 1.0 - np.eye(weights.n)
+
+
+def best_on_sphere(weights: Weights, temperature: float, dim: int, relaxed: Array) -> tuple[Array, float, int]:
+    """(n, dim) unit rows, their loss, and trust-region steps, from several seeded starts.
+
+    `relaxed` (G, G) is the optimum without a limit, whose leading eigenvectors are the first start.
+    """
+    rows, count = _apart(weights)
+    ones = np.ones(weights.n, dtype=np.int64)
+    program = WeightedProgram(ones, count, rows, weights.with_positive[weights.index], temperature)
+    full = relaxed[np.ix_(weights.index, weights.index)]
+    np.fill_diagonal(full, 1.0)
+    eigenvalues, vectors = np.linalg.eigh(full)
+    spectral = vectors[:, -dim:] * np.sqrt(np.maximum(eigenvalues[-dim:], 0.0))
+    rng = np.random.default_rng(0)
+    starts = [spectral + 1e-3 * rng.standard_normal(spectral.shape)]
+    starts += [rng.standard_normal(spectral.shape) for _ in range(RANDOM_STARTS)]
+    best: tuple[Array, float] | None = None
+    steps = 0
+    for start in starts:
+        gram, risk, taken = local_minimum(program, start / np.linalg.norm(start, axis=1)[:, None])
+        steps += taken
+        if best is None or risk < best[1]:
+            best = (gram, risk)
+    assert best is not None
+    values, axes = np.linalg.eigh(best[0])
+    points = axes[:, -dim:] * np.sqrt(np.maximum(values[-dim:], 0.0))
+    return points / np.linalg.norm(points, axis=1)[:, None], best[1], steps
+
+
+def best_in_space(weights: Weights, temperature: float, dim: int) -> tuple[Array, float, int]:
+    """(n, dim) points for the Euclidean similarity, their loss, and iterations, from classical scaling and seeded random starts."""
+    from scipy.optimize import minimize
+
+    rows, count = _apart(weights)
+    n = weights.n
+    anchored = weights.with_positive[weights.index]
+    hidden = np.where(count > 0, 0.0, -np.inf)
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        z = flat.reshape(n, dim)
+        square = (z**2).sum(axis=1)
+        distance = np.maximum(square[:, None] + square[None, :] - 2 * z @ z.T, 0.0) / temperature
+        norm = logsumexp_rows(hidden - distance)
+        value = float(np.sum(np.where(anchored, norm + (rows * distance).sum(axis=1), 0.0)) / n)
+        excess = np.where(anchored[:, None], rows - np.exp(hidden - distance - norm[:, None]), 0.0)
+        pull = (excess + excess.T) / (n * temperature)
+        return value, (2 * (pull.sum(axis=1)[:, None] * z - pull @ z)).ravel()
+
+    rng = np.random.default_rng(0)
+    starts = [rng.standard_normal((n, dim)) * np.sqrt(temperature) for _ in range(RANDOM_STARTS)]
+    if weights.symmetric and not weights.hard:
+        found = euclidean.target_spectrum(weights, temperature)
+        scaled = euclidean.embedding(weights, temperature, found.largest_shift)
+        starts.insert(0, np.pad(scaled, ((0, 0), (0, max(0, dim - scaled.shape[1]))))[:, :dim])
+    best: tuple[Array, float] | None = None
+    steps = 0
+    for start in starts:
+        found_here = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 2000, "maxfun": 4000, "gtol": 1e-10})
+        steps += int(found_here.nit)
+        if best is None or found_here.fun < best[1]:
+            best = (found_here.x.reshape(n, dim), float(found_here.fun))
+    assert best is not None
+    return best[0] - best[0].mean(axis=0), best[1], steps

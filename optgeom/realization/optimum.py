@@ -1,0 +1,94 @@
+"""The true optimum of weighted InfoNCE on the sphere, where the entropic bound is out of reach: solver chosen, certificate believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from optgeom._numerics import Array
+from optgeom.certificates.repair import repair
+from optgeom.certificates.weighted import WeightedCertificate, WeightedCertified, certify_weighted
+from optgeom.programs.weighted import WeightedProgram
+from optgeom.realization import spherical
+from optgeom.realization.weights import Weights
+from optgeom.solvers.augmented_lagrangian import solve_augmented_lagrangian
+from optgeom.solvers.low_rank import solve_low_rank
+
+START_COLUMNS = 16
+SMALL = 100  # samples up to which the staircase is cheap at any rank
+HIGH_RANK = 0.45  # share of n beyond which the augmented Lagrangian takes over
+GOOD_GAP = 1e-12
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """Optimum over all dimensions.
+
+    Attributes
+    ----------
+    cosines : (G, G)
+        Group-form Gram matrix (see `Weights`).
+    loss : float
+    rank : int
+        Dimension that it needs.
+    certificate : WeightedCertificate
+    solver : str
+    iterations : int
+    """
+
+    cosines: Array
+    loss: float
+    rank: int
+    certificate: WeightedCertificate
+    solver: str
+    iterations: int
+
+
+def program_of(weights: Weights, temperature: float) -> WeightedProgram:
+    """The convex program of these weights."""
+    return WeightedProgram(weights.sizes, weights.count, np.exp(weights.log_rows), weights.with_positive, temperature)
+
+
+def start_cosines(weights: Weights, temperature: float) -> Array:
+    """Group-form start: the target at its best constant, or for hard and asymmetric weights one with bounded logarithms."""
+    if weights.symmetric and not weights.hard:
+        return spherical.target_cosines(weights, temperature, spherical.feasible_shifts(weights, temperature).best_shift)
+    logs = (weights.log_rows + weights.log_rows.T) / 2
+    finite = np.isfinite(logs)
+    top = logs[finite].max() if finite.any() else 0.0
+    apart = -1.0 / max(1, weights.sizes.size - 1)
+    bounded = np.where(finite, np.maximum(apart, 1.0 + temperature * (np.where(finite, logs, top) - top)), apart)
+    bounded[np.diag_indices_from(bounded)] = np.where(weights.sizes > 1, np.diag(bounded), 1.0)
+    return np.asarray(bounded)
+
+
+def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-9) -> Optimum:
+    """Minimise the loss over all Gram matrices.
+
+    A low-rank staircase first; where the rank turns out to be a large part of n, the augmented Lagrangian from there.
+
+    Parameters
+    ----------
+    weights : Weights
+    temperature : float
+        tau > 0.
+    tolerance : float
+        Gap of the certificate, relative to 1 + |loss|.
+    """
+    program = program_of(weights, temperature)
+
+    def judge(cosines: Array) -> WeightedCertified:
+        return certify_weighted(program, cosines, tolerance)
+
+    single = bool(np.all(weights.sizes == 1))
+    give_up = int(HIGH_RANK * weights.n) if single and weights.n > SMALL else None
+    low = solve_low_rank(program, start_cosines(weights, temperature), judge, START_COLUMNS, GOOD_GAP, give_up)
+    best, solver, iterations = low.certified, "low-rank staircase", low.iterations
+    if not best.certificate.certified and single:
+        # Its matrices are feasible only in the limit: what is judged is the nearest feasible one.
+        found, steps = solve_augmented_lagrangian(program, best.cosines, lambda gram: judge(repair(gram, weights.sizes).cosines), GOOD_GAP)
+        iterations += steps
+        if found.certificate.gap < best.certificate.gap:
+            best, solver = found, "augmented Lagrangian"
+    return Optimum(best.cosines, best.risk, best.rank, best.certificate, solver, iterations)
