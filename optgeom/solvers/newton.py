@@ -24,7 +24,7 @@ from optgeom.losses.rows import Majorizer
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.mixing import Anderson
 
-DIRECT_SIZE = 200  # unknowns up to which a dense factorisation beats an iterative solve
+DIRECT_SIZE = 150  # unknowns up to which a dense factorisation beats an iterative solve
 NEWTON_STEPS = 60
 MAJORIZER_STEPS = 80
 PATIENCE = 15  # majorizer steps in which the change must halve at least once
