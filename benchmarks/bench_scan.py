@@ -1,0 +1,89 @@
+"""How long does a scan take, and what do a second worker and more cells change?
+
+Hypotheses, each with its target:
+
+* a picture takes a minute: 6000 cells (50 majority shares, 20 temperatures, 3 numbers of negatives, 2 sampling laws, 10 classes) in
+  at most 60 s with two workers;
+* cells are independent: two workers are at least 1.7 times as fast as one;
+* the time is linear in the number of cells: four times the cells take at most 4.4 times as long.
+
+Every run starts workers that already exist (the first scan of a session also waits a second or two for them), writes its file, and counts
+only if every cell is certified. Repeats alternate. Medians are printed, all runs are in results/scan.csv.
+
+    python benchmarks/bench_scan.py [repeats]
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# Set before numpy is loaded, so that one worker means one core.
+os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")})
+
+import numpy as np
+
+from optgeom.collapse.scan import scan
+
+RESULTS = Path(__file__).parent / "results" / "scan.csv"
+WHOLE, QUARTER = 20, 5  # temperatures: 6000 and 1500 cells
+COLUMNS = ("cells", "workers", "repeat", "seconds", "collapsed", "uncertified", "load_before")
+
+
+def run(temperatures: int, workers: int, repeat: int) -> dict[str, float]:
+    """One scan into a fresh file."""
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        found = scan(
+            majority=np.linspace(0.11, 0.99, 50),
+            temperature=np.geomspace(0.1, 2, temperatures),
+            negatives=[1, 8, math.inf],
+            sampling=["ucl", "scl"],
+            workers=workers,
+            out=Path(folder) / "scan.csv",
+        )
+        seconds = time.perf_counter() - began
+    values = (len(found), workers, repeat, seconds, found.collapsed, found.uncertified, load)
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def main() -> None:
+    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    scan(majority=[0.3, 0.9], temperature=[0.5, 1.0], workers=2)  # starts the workers
+    rows = [
+        run(temperatures, workers, repeat)
+        for repeat in range(repeats)
+        for temperatures, workers in ((WHOLE, 1), (WHOLE, 2), (QUARTER, 1), (QUARTER, 2))
+    ]
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**row, "seconds": round(row["seconds"], 2), "load_before": round(row["load_before"], 2)} for row in rows)
+
+    def median(cells: int, workers: int) -> float:
+        return statistics.median(row["seconds"] for row in rows if row["cells"] == cells and row["workers"] == workers)
+
+    whole, quarter = WHOLE * 300, QUARTER * 300
+    figures = (
+        ("seconds for 6000 cells, two workers", median(whole, 2), "<=", 60.0),
+        ("one worker over two", median(whole, 1) / median(whole, 2), ">=", 1.7),
+        ("four times the cells, one worker", median(whole, 1) / median(quarter, 1), "<=", 4.4),
+        ("four times the cells, two workers", median(whole, 2) / median(quarter, 2), "<=", 4.4),
+        ("uncertified cells", max(row["uncertified"] for row in rows), "<=", 0),
+    )
+    print(f"one worker: {median(whole, 1):.1f} s for 6000 cells, {1e3 * median(whole, 1) / whole:.2f} ms a cell")
+    for what, figure, relation, target in figures:
+        reached = figure <= target if relation == "<=" else figure >= target
+        print(f"{what:40} {figure:8.2f}   target {relation} {target:g}: {'reached' if reached else 'MISSED'}")
+
+
+if __name__ == "__main__":
+    main()
