@@ -66,7 +66,7 @@ def check(program: ClassMeanProgram, cosines: Array, risk: float, enough: float 
     gap = shift * float(np.sum(-nu * sizes)) * unit
     if gap > 1e-12 * (1 + abs(risk)):  # otherwise the other bound could only improve on rounding
         gap = min(gap, _uniform_gap(program, gradient, nu) * unit)
-    backward = _residual_bound(scaled, -min(lowest, 0.0), pairs, sizes)
+    backward = _residual_bound(scaled, max(0.0, -lowest), pairs, sizes)
     if backward > enough:
         backward = _residual(scaled, rest, pairs, sizes)
     return DualCheck(gap, backward)
