@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 
 MOST_SAMPLES = 400  # rows of a heat map; beyond, samples are thinned evenly
 MOST_PAIRS = 20000  # points of the residual panel
+EXACT = 1e-13  # a loss this near to the bound is at the bound
+STEPS = [1, 2, 5, 10]  # of ticks: others read badly
+FLAT = 1e-9  # ranges narrower than this are rounding
 
 
 def plot_realization(found: Realization, size: tuple[float, float] | None = None) -> Figure:
     """Weights, target similarities, realised similarities (one colour scale for both), and realised against target.
+
+    Samples of one group (equal labels) and labels in one dimension are put in order; other samples keep theirs.
 
     Parameters
     ----------
@@ -36,51 +41,71 @@ def plot_realization(found: Realization, size: tuple[float, float] | None = None
         matplotlib is not installed.
     """
     figures.require_matplotlib()
-    chosen = _chosen(found)
+    order, words = _order(found)
+    chosen = _thinned(order)
+    if chosen.size < found.n:
+        words += f", {chosen.size} of {found.n} shown"
     weights, target, realised = _matrices(found, chosen)
-    figure = figures.new_figure(size or (13.0, 4.6))
-    axes = figure.subplots(1, 4)
+    width, height = size or (13.0, 4.8)
+    figure = figures.new_figure((width, height))
+    columns = 4 if width > 1.6 * height else 2
+    points = min(9.0, max(5.0, 3.2 * width / columns))
+    axes = figure.subplots(4 // columns, columns).ravel()
     lead = f"{found.regime}: {found.verdict.reason}"
-    figure.suptitle("\n".join(textwrap.wrap(lead, 130)), fontsize=10, x=0.01, ha="left")
-    _map(figure, axes[0], weights, "Weights, each row divided by its largest", 0.0, 1.0, "Blues")
-    name = "cosine" if found.similarity == "cosine" else "minus squared distance"
-    held = [matrix[np.isfinite(matrix)] for matrix in (target, realised)]
-    low = min(float(np.quantile(part, 0.01)) for part in held if part.size)
-    high = max(float(part.max()) for part in held if part.size)
-    if high - low < 1e-12:
-        low, high = low - 0.5, high + 0.5
-    _map(figure, axes[1], target, f"Target {name}, up to a constant", low, high, "viridis")
-    _map(figure, axes[2], realised, f"Realised {name}", low, high, "viridis")
-    _residuals(axes[3], target, realised, name, found)
+    figure.suptitle(_wrapped(lead, 0.97 * width, points + 1), fontsize=points + 1, x=0.01, ha="left")
+    room = (0.76 * width / columns, points)
+    name = "cosine" if found.similarity == "cosine" else "-|zi - zj|²"
+    low, high = _range(target, realised)
+    hidden = "" if np.isfinite(target).sum() == np.isfinite(weights).sum() else " (grey: weight 0, no finite target)"
+    _map(figure, axes[0], weights, "Weights, each row divided by its largest", (0.0, 1.0, "Blues"), words, room)
+    _map(figure, axes[1], target, f"Target {name}, up to a constant{hidden}", (low, high, "viridis"), words, room)
+    _map(figure, axes[2], realised, f"Realised {name}", (low, high, "viridis"), words, room)
+    if not np.isfinite(realised).any():
+        axes[2].text(0.5, 0.5, "only a limit:\nno embedding", transform=axes[2].transAxes, ha="center", va="center", fontsize=points)
+    _residuals(axes[3], target, realised, name, found, room)
     return figure
 
 
-def _chosen(found: Realization) -> Any:
-    if found.n <= MOST_SAMPLES:
-        return np.arange(found.n)
-    return np.unique(np.linspace(0, found.n - 1, MOST_SAMPLES).round().astype(int))
+def _wrapped(text: str, inches: float, points: float) -> str:
+    """Lines that fit: a character is about 0.55 of the font size wide."""
+    return "\n".join(textwrap.wrap(text, max(12, int(inches * 72 / (0.55 * points)))))
+
+
+def _order(found: Realization) -> tuple[Any, str]:
+    held = found.weights
+    labels = held.labels
+    if labels is not None and labels.dtype.kind == "f" and labels.shape[1] == 1:
+        return np.argsort(labels[held.index, 0], kind="stable"), "sample, by label"
+    if held.sizes.size < held.n and not np.all(np.diff(held.index) >= 0):
+        return np.argsort(held.index, kind="stable"), "sample, by group"
+    return np.arange(held.n), "sample"
+
+
+def _thinned(order: Any) -> Any:
+    if order.size <= MOST_SAMPLES:
+        return order
+    return order[np.unique(np.linspace(0, order.size - 1, MOST_SAMPLES).round().astype(int))]
 
 
 def _matrices(found: Realization, chosen: Any) -> tuple[Array, Array, Array]:
+    """Weights, target and realised similarities of the samples chosen; NaN on the diagonal and where there is no number."""
     held, tau = found.weights, found.temperature
     index = held.index[chosen]
     logs = held.log_rows[np.ix_(index, index)].copy()
-    np.fill_diagonal(logs, np.nan)
-    top = np.nanmax(np.where(np.isfinite(logs), logs, np.nan), axis=1, initial=-np.inf)
+    np.fill_diagonal(logs, -np.inf)
+    top = logs.max(axis=1)
     weights = np.exp(logs - np.where(np.isfinite(top), top, 0.0)[:, None])
+    np.fill_diagonal(weights, np.nan)
     log_w = held.log_weights[np.ix_(index, index)].copy()
     np.fill_diagonal(log_w, np.nan)
     target = np.where(np.isneginf(log_w), np.nan, tau * log_w)
-    points = None
-    if not (found.verdict.regime == "degenerate" and not found.verdict.attained and found.similarity == "euclidean"):
-        points = found.embedding()[chosen]
-    if points is None:
+    if found.verdict.regime == "degenerate" and not found.verdict.attained and found.similarity == "euclidean":
         return weights, target, np.full_like(target, np.nan)
-    realised = points @ points.T
+    points = found.embedding()[chosen]
+    realised = np.array(points @ points.T)
     if found.similarity == "euclidean":
-        square = np.diag(realised)
+        square = np.diag(realised).copy()
         realised = 2 * realised - square[:, None] - square[None, :]
-    realised = realised.copy()
     np.fill_diagonal(realised, np.nan)
     both = np.isfinite(target) & np.isfinite(realised)
     if both.any():
@@ -88,32 +113,61 @@ def _matrices(found: Realization, chosen: Any) -> tuple[Array, Array, Array]:
     return weights, target, realised
 
 
-def _map(figure: Figure, axes: Axes, matrix: Array, title: str, low: float, high: float, colours: str) -> None:
-    image = axes.imshow(np.ma.masked_invalid(matrix), vmin=low, vmax=high, cmap=colours, interpolation="nearest")
+def _range(*matrices: Array) -> tuple[float, float]:
+    """Colours of both matrices: a few far targets must not take all of them."""
+    held = [matrix[np.isfinite(matrix)] for matrix in matrices]
+    held = [part for part in held if part.size]
+    low = min((float(np.quantile(part, 0.01)) for part in held), default=0.0)
+    high = max((float(part.max()) for part in held), default=0.0)
+    return (low, high) if high - low > FLAT else (low - 0.5, high + 0.5)
+
+
+def _map(
+    figure: Figure, axes: Axes, matrix: Array, title: str, colours: tuple[float, float, str], words: str, room: tuple[float, float]
+) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    low, high, palette = colours
+    width, points = room
+    image = axes.imshow(np.ma.masked_invalid(matrix), vmin=low, vmax=high, cmap=palette, interpolation="nearest")
     axes.set_facecolor("0.85")
-    axes.set_title(title, fontsize=9, loc="left")
-    axes.tick_params(labelsize=8)
-    axes.set_xlabel("sample", fontsize=8)
+    axes.set_title(_wrapped(title, width, points), fontsize=points, loc="left")
+    axes.tick_params(labelsize=points - 1)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
+    axes.set_xlabel(words, fontsize=points - 1)
     bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03, orientation="horizontal", location="bottom")
-    bar.ax.tick_params(labelsize=8)
+    bar.ax.tick_params(labelsize=points - 1)
+    bar.ax.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
 
 
-def _residuals(axes: Axes, target: Array, realised: Array, name: str, found: Realization) -> None:
+def _residuals(axes: Axes, target: Array, realised: Array, name: str, found: Realization, room: tuple[float, float]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    width, points = room
     both = np.isfinite(target) & np.isfinite(realised)
     x, y = target[both], realised[both]
     if x.size > MOST_PAIRS:
         kept = np.linspace(0, x.size - 1, MOST_PAIRS).astype(int)
         x, y = x[kept], y[kept]
-    axes.set_title("Realised against target", fontsize=9, loc="left")
-    axes.tick_params(labelsize=8)
+    at = "at the entropic bound" if found.gap_to_bound <= EXACT else f"loss {found.gap_to_bound:.3g} above the bound"
+    at = at if x.size else "a limit only"
+    axes.set_title(_wrapped(f"Realised against target: {at}", width, points), fontsize=points, loc="left")
+    axes.tick_params(labelsize=points - 1)
+    axes.set_box_aspect(1)
     if x.size == 0:
-        axes.text(0.5, 0.5, "no embedding attains this limit", transform=axes.transAxes, ha="center", va="center", fontsize=9)
-        axes.set_axis_off()
+        said = "only a limit attains the bound:\nno embedding to compare"
+        axes.text(0.5, 0.5, said, transform=axes.transAxes, ha="center", va="center", fontsize=points)
+        axes.set_xticks([])
+        axes.set_yticks([])
         return
     low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
-    axes.plot([low, high], [low, high], color=GREY, linewidth=1, linestyle="--", label="equal")
-    axes.plot(x, y, ".", color=BLUE, markersize=2, alpha=0.5, rasterized=True)
-    axes.set_xlabel(f"target {name}", fontsize=8)
-    axes.set_ylabel(f"realised {name}", fontsize=8)
-    text = f"loss {found.gap_to_bound:.3g} above the bound"
-    axes.text(0.03, 0.97, text, transform=axes.transAxes, ha="left", va="top", fontsize=8)
+    margin = 0.05 * (high - low) if high - low > FLAT else 0.5
+    axes.set_xlim(low - margin, high + margin)
+    axes.set_ylim(low - margin, high + margin)
+    axes.plot([low - margin, high + margin], [low - margin, high + margin], color=GREY, linewidth=1, linestyle="--", label="equal")
+    axes.plot(x, y, ".", color=BLUE, markersize=3 if x.size < 5000 else 1.5, alpha=0.5, rasterized=True)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, steps=STEPS))
+    axes.set_xlabel(f"target {name}", fontsize=points - 1)
+    axes.set_ylabel(f"realised {name}", fontsize=points - 1)
