@@ -65,7 +65,7 @@ def realize(
         Path | None, typer.Option("--out", metavar="FILE", help="Write the embedding: .npy or .csv.", rich_help_panel=_PANEL)
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw weights, target, geometry: .png, .svg, .pdf.", rich_help_panel=_PANEL)
+        Path | None, typer.Option("--plot", metavar="FILE", help="Weights, target, geometry: .png, .svg, .pdf.", rich_help_panel=_PANEL)
     ] = None,
 ) -> None:
     """Does an embedding attain the entropic bound of these weights, in which dimension, and if none does, what is the optimum?"""
@@ -86,9 +86,8 @@ def realize(
     if out is not None:
         _write(found, out, dim)
     if plot is not None:
-        from optgeom.plotting.realization import plot_realization
-
         from optgeom.plotting import save_figure
+        from optgeom.plotting.realization import plot_realization
 
         save_figure(plot_realization(found), plot)
     if json_output:
@@ -170,7 +169,7 @@ def _write(found: Realization, path: Path, dim: int | None) -> None:
     if path.suffix.lower() == ".npy":
         np.save(buffer, table, allow_pickle=False)
     else:
-        np.savetxt(buffer, table, delimiter=",", fmt="%r")
+        np.savetxt(buffer, table, delimiter=",", fmt="%.17g")
     _files.write_bytes(path, buffer.getvalue())
 
 
