@@ -312,6 +312,9 @@ def test_prototypes_of_a_bracket_have_the_dimension(tmp_path):
         (["--prototypes", "v"], 2, "--prototypes must end in .npy, .npz, .csv, .pt, .safetensors; got 'v'"),
         (["--plot", "p.jpg"], 2, "--plot must end in .png, .svg, .pdf; got 'p.jpg'"),
         (["--out", "g.npz", "--prototypes", "./g.npz"], 2, "--out and --prototypes must be different files; got 'g.npz' for both"),
+        (["--temperature", "warm"], 2, "Invalid value for '--temperature': "),
+        (["--temprature", "1"], 2, "No such option: --temprature "),
+        (["--dim"], 2, "Option '--dim' requires an argument"),
         (["--out", "no/such/g.npz"], 3, "cannot write no/such/g.npz: the folder no/such does not exist (make it first)"),
         (["--out", "f.npz"], 3, "cannot write f.npz: it is a folder (give a file name)"),
         (["--temperature", "0"], 3, "`temperature` must be > 0; got 0.0 (usual values are 0.05 to 1)"),
@@ -350,6 +353,24 @@ def test_solver_that_does_not_suit(monkeypatch):
     monkeypatch.setattr(api, "_run", fails)
     done = run("--counts", "5,3")
     assert done.exit_code == 5 and done.stderr == "the solver diverged\n"
+
+
+def test_unknown_command_is_one_line():
+    done = CliRunner().invoke(app, ["sovle"])
+    assert done.exit_code == 2 and done.stdout == ""
+    assert done.stderr.startswith("No such command 'sovle'") and done.stderr.count("\n") == 1
+
+
+def test_too_many_different_classes_are_one_line(monkeypatch):
+    from optgeom.solvers import api
+
+    def fails(*arguments, **options):
+        raise MemoryError("Unable to allocate 7.28 TiB")
+
+    monkeypatch.setattr(api, "_run", fails)
+    done = run("--counts", "5,3")
+    assert done.exit_code == 5 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("not enough memory for this problem: Unable to allocate 7.28 TiB")
 
 
 # -------------------------------------------------------------------------------------------------------------------------- as a subprocess

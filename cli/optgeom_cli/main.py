@@ -5,20 +5,55 @@ Command files import optgeom, rich and everything slow inside their functions, s
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from optgeom_cli.design import design
 from optgeom_cli.loss import loss
+from optgeom_cli.output import ExitCode, notice
 from optgeom_cli.profiles import profiles
 from optgeom_cli.realize import realize
 from optgeom_cli.scan import scan
 from optgeom_cli.solve import solve
 from optgeom_cli.threshold import threshold
 
+# The base of what typer raises on wrong options. It belongs to click, which typer imports or carries within itself, by version.
+_WrongOptions: Any = typer.BadParameter.__mro__[1]
+
+
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    try:
+        yield
+    except _WrongOptions as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # not an error to explain: its message is the whole help
+            raise
+        where = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
+        notice(error.format_message().rstrip(".") + where)
+        raise typer.Exit(ExitCode.USAGE) from error
+
+
+class Commands(TyperGroup):
+    """Wrong options end like every other error: one line on stderr, where click would print the usage as well."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Parse what stands before the command."""
+        with _one_line():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse the command's own options and run it."""
+        with _one_line():
+            return super().invoke(ctx)
+
+
 # Plain help and plain usage errors: rich would draw boxes around what scripts read line by line, and costs start-up time.
 app = typer.Typer(
+    cls=Commands,
     help="Exact optimal class-mean geometries of contrastive learning on imbalanced data, with certificates.",
     no_args_is_help=True,
     add_completion=False,
