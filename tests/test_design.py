@@ -66,6 +66,20 @@ def test_epsilon_is_the_closed_form(angle: float | None) -> None:
     assert 0.5 * math.log(1 / found.value) <= 20 / 19 + 1e-14
 
 
+def test_epsilon_too_small_for_floating_point() -> None:
+    """At temperature 0.001 the 120 degrees of three classes take epsilon = exp(-1500) = 10^-651; 0 would be another scheme."""
+    found = design(og.ClassDistribution.from_counts([5, 3, 1]), og.SupCon(0.001), "epsilon")
+    assert found.value is None and "10^-651, too small for floating point" in found.reason
+
+
+def test_singletons_coincide_at_every_temperature() -> None:
+    """Two classes of one row each always share one direction in the full batch, so no temperature keeps every class apart."""
+    found = design(og.ClassDistribution.from_counts([50, 3, 1, 1]), og.SupConFullBatch(0.1), "temperature")
+    assert found.value is None and found.geometry is not None and found.geometry.rank == 2
+    apart = design(og.ClassDistribution.from_counts([50, 3, 1]), og.SupConFullBatch(0.1), "temperature")
+    assert apart.geometry is not None and apart.geometry.regime == "spread"
+
+
 def test_errors() -> None:
     with pytest.raises(og.InvalidInputError, match="`parameter` must be one of sampler, temperature"):
         design(ZIPF, SCL, "colour")
@@ -88,5 +102,7 @@ def test_command_line() -> None:
     np.testing.assert_allclose(np.diag(found["geometry"]["gram"]), 1)
     table = CliRunner().invoke(app, [*base, "--temperature", "1", "--parameter", "sampler", "--min-angle", "95"])
     assert table.exit_code == 0 and "none" in table.stdout and "93.017" in table.stdout
+    twice = CliRunner().invoke(app, [*base, "--parameter", "sampler", "--sampler", "sqrt"])
+    assert twice.exit_code == 2 and twice.stderr.startswith("--parameter sampler looks for the sampler; got --sampler sqrt too")
     wrong = CliRunner().invoke(app, [*base, "--parameter", "batch-size"])
     assert wrong.exit_code == 2 and "belongs to the loss SupCon" in wrong.stderr

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from optgeom_cli import class_input, loss_input
-from optgeom_cli.output import emit_json, exit_on_error
+from optgeom_cli.output import UsageError, emit_json, exit_on_error
 from optgeom_cli.progress import working
 from optgeom_cli.summary import print_summary
 
@@ -57,6 +57,8 @@ def design(
 
     Exit code 0 also when no value can: the answer then says so, with the best that was seen.
     """
+    if parameter is Parameter.SAMPLER and sampler != "instance":
+        raise UsageError(f"--parameter sampler looks for the sampler; got --sampler {sampler} too (leave it out)")
     classes = class_input.read_classes(
         counts=counts,
         proportions=proportions,

@@ -9,6 +9,7 @@ and its neighbour that does not. When no point of the grid meets it, that is the
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -118,6 +119,11 @@ def _epsilon(classes: ClassDistribution, temperature: float, goal: str, angle: f
     """Soft SupCon is realizable iff tau log(1/eps) <= C/(C-1), whatever the class sizes, and then equiangular: cos = 1 + tau log eps."""
     cosine = max(math.cos(math.radians(angle)), -1 / (classes.num_classes - 1))
     value = math.exp((cosine - 1) / temperature)
+    if value < sys.float_info.min:
+        # 0 would be another scheme, SupCon itself, whose optimum depends on the class sizes.
+        log10 = (cosine - 1) / temperature / math.log(10)
+        reason = f"it would take an epsilon of 10^{log10:.0f}, too small for floating point: raise the temperature, now {temperature:g}"
+        return Design("epsilon", goal, None, reason, None, cosine)
     reason = f"Soft SupCon with this epsilon puts every two classes at {angle:.6g} degrees, whatever their sizes"
     return Design("epsilon", goal, value, reason, None, cosine)
 

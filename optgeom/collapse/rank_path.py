@@ -44,9 +44,12 @@ class RankLoss:
 def second_smallest_eigenvalue(classes: ClassDistribution, loss: Loss) -> float:
     """Smallest eigenvalue of the Newton solution A on the complement of its kernel z; NaN where Newton has none.
 
-    Positive iff the optimum has rank C - 1.
+    Positive iff the optimum has rank C - 1. Classes that coincide whatever the parameters (singletons of the full batch) make it 0.
     """
-    program = ClassMeanProgram.build(classes, loss).merged()
+    whole = ClassMeanProgram.build(classes, loss)
+    program = whole.merged()
+    if program.num_classes < whole.num_classes:
+        return 0.0
     if program.rows.has_majorizer:
         found = solve_newton(program)
         if not found.converged:
