@@ -268,6 +268,7 @@ def test_when_the_simplex_cannot_be_told_from_the_optimum():
 def test_verdicts_of_rows_alone():
     assert loss_values(rows=8, observed=1.5).verdict.startswith("not collapsed: 0.4459 below the collapsed value ln(8 - 1) = 1.945910")
     assert loss_values(rows=8, observed=0.0).verdict.endswith("the loss itself cannot be 0")
+    assert loss_values(rows=8, observed=-3.0).verdict.startswith("below 0: impossible, as the positive is one of the terms")
     assert loss_values(rows=8, observed=2.5).verdict.startswith("above the collapsed value 1.945910 by 0.5541")
 
 
@@ -289,6 +290,7 @@ def test_zero_is_an_honest_value_where_the_floor_is_zero():
         ({"rows": 8, "base_temperature": 0.0, "loss": og.SupCon()}, "`base_temperature` must be > 0; got 0.0 .*SupContrast uses 0.07"),
         ({"rows": 8, "observed": math.nan}, "`observed` must be .*a finite number; got nan"),
         ({"rows": 8, "tolerance": 0.0}, "`tolerance` must be > 0; got 0.0"),
+        ({"rows": 8, "tolerance": 0.5}, "`tolerance` must be below 0.5; got 0.5"),
         ({"classes": MILD}, "`loss` must be given with classes; got None"),
         ({"classes": MILD, "loss": og.SupCon(0.1), "observed": 1.0}, "`observed` needs the size of the batches; got the limit of SupCon"),
         ({"classes": MILD, "loss": og.SupCon(0.1, 64), "rows": 64}, "`rows` must be batch_size times views, 128; got 64"),

@@ -153,7 +153,7 @@ def loss_values(
     scale = _scale(loss, base_temperature)
     if observed is not None:
         observed = _checks.real("observed", observed, hint="the loss that training prints")
-    tolerance = _checks.real("tolerance", tolerance, above=0.0, hint="0.01 is one percent of the way from collapsed to optimal")
+    tolerance = _tolerance(tolerance)
     if classes is None:
         found = _without_classes(loss, rows, scale)
     elif loss is None:
@@ -161,6 +161,14 @@ def loss_values(
     else:
         found = _with_classes(classes, *_in_batches(classes, loss, rows), scale)
     return _judged(found, observed, loss, base_temperature, tolerance)
+
+
+def _tolerance(tolerance: float) -> float:
+    hint = "0.01 is one percent of the way from collapsed to optimal"
+    number = _checks.real("tolerance", tolerance, above=0.0, hint=hint)
+    if number >= 0.5:  # a value half way would be both collapsed and optimal
+        raise InvalidInputError(f"`tolerance` must be below 0.5; got {tolerance!r} ({hint})")
+    return number
 
 
 def _scale(loss: Loss | None, base_temperature: float | None) -> float:
@@ -343,7 +351,7 @@ def batch_loss_values(
     else:
         classes = ClassDistribution.from_counts(encoded.counts, encoded.names)
         found = _with_classes(classes, loss, rows, scale)
-    found = _judged(found, observed, loss, base_temperature, _checks.real("tolerance", tolerance, above=0.0))
+    found = _judged(found, observed, loss, base_temperature, _tolerance(tolerance))
     collapsed = tuple(scale * math.log(rows - 1) if rows_of[code] > 1 else None for code in kept)
     held = {key: getattr(found, key) for key in found.__dataclass_fields__}
     return BatchLossValues(**held, anchors=rows, anchors_without_positive=int(np.sum(rows_of == 1)), per_anchor_collapsed=collapsed)

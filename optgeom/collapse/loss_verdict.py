@@ -45,6 +45,8 @@ def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: fl
         return f"collapsed: this is {marks.formula} = {collapsed:.6f} ({within}): all features at one point"
     if observed > collapsed:
         return _above(observed, marks, near, temperature)
+    if optimal is None and observed < 0:
+        return f"below 0: impossible, as the positive is one of the terms of the denominator (check {CHECKS})"
     if optimal is None:
         below = f"{collapsed - observed:.4g} below the collapsed value {marks.formula} = {collapsed:.6f}"
         return f"not collapsed: {below} (the floor needs classes)"
