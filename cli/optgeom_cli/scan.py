@@ -22,6 +22,7 @@ _AXES = "Grid: a,b,c or from:to:number or from:to:number:log"
 _LOSS = "Loss"
 _OUTPUT = "Output"
 _PICTURES = (".png", ".svg", ".pdf")
+_TABLES = (".csv", ".parquet")
 INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C
 
 
@@ -112,7 +113,9 @@ def scan(
     why; the exit code is 0 when every cell has its row.
     """
     if plot is not None:
-        _check_picture(plot, out)
+        _check_picture(plot)
+    if out is not None and out.suffix.lower() not in _TABLES:
+        raise UsageError(f"--out must end in {', '.join(_TABLES)}; got {str(out)!r}")
     given = {"majority": majority, "majority_odds": majority_odds, "imbalance": imbalance, "negatives": negatives, "batch_size": batch_size}
     grid: dict[str, Any] = {name: parse_grid(_option(name), text) for name, text in given.items() if text is not None}
     if sum(name in grid for name in ("majority", "majority_odds", "imbalance")) != 1:
@@ -184,7 +187,7 @@ def parse_grid(option: str, text: str) -> list[float]:
     return [float(value) for value in values]
 
 
-def _check_picture(plot: Path, out: Path | None) -> None:
+def _check_picture(plot: Path) -> None:
     """Refuse what cannot be written before the work, not after it."""
     from optgeom.errors import InvalidInputError
     from optgeom.plotting import require_matplotlib
