@@ -7,8 +7,10 @@ Hypotheses, each with its target:
 * cells are independent: two workers are at least 1.7 times as fast as one;
 * the time is linear in the number of cells: four times the cells take at most 4.4 times as long.
 
-Every run starts workers that already exist (the first scan of a session also waits a second or two for them), writes its file, and counts
-only if every cell is certified. Repeats alternate. Medians are printed, all runs are in results/scan.csv.
+Every run starts workers that already exist (the first scan of a session also waits a second or two for them) and writes its file. Repeats
+alternate. All runs are in results/scan.csv with the cores that other programs kept busy meanwhile (Linux; empty elsewhere). A ratio of runs
+beside other work measures the other work, so a run waits up to a minute for a quiet machine, and the medians printed are of runs with less
+than a tenth of a core of it, where there are any.
 
     python benchmarks/bench_scan.py [repeats]
 """
@@ -33,12 +35,14 @@ from optgeom.collapse.scan import scan
 
 RESULTS = Path(__file__).parent / "results" / "scan.csv"
 WHOLE, QUARTER = 20, 5  # temperatures: 6000 and 1500 cells
-COLUMNS = ("cells", "workers", "repeat", "seconds", "collapsed", "uncertified", "load_before")
+COLUMNS = ("cells", "workers", "repeat", "seconds", "collapsed", "uncertified", "busy_elsewhere")
+QUIET = 0.1  # cores
 
 
 def run(temperatures: int, workers: int, repeat: int) -> dict[str, float]:
     """One scan into a fresh file."""
-    load = os.getloadavg()[0]
+    _wait_for_quiet()
+    busy = _busy_seconds()
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         found = scan(
@@ -50,8 +54,28 @@ def run(temperatures: int, workers: int, repeat: int) -> dict[str, float]:
             out=Path(folder) / "scan.csv",
         )
         seconds = time.perf_counter() - began
-    values = (len(found), workers, repeat, seconds, found.collapsed, found.uncertified, load)
+    # Each worker keeps one core busy until its last unit; what is above that is not ours.
+    elsewhere = max(0.0, (_busy_seconds() - busy) / seconds - workers)
+    values = (len(found), workers, repeat, seconds, found.collapsed, found.uncertified, elsewhere)
     return dict(zip(COLUMNS, values, strict=True))
+
+
+def _busy_seconds() -> float:
+    """CPU seconds of all cores since the machine started, NaN where the system does not say."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    except OSError:
+        return math.nan
+    idle = int(fields[3]) + int(fields[4])
+    return (sum(map(int, fields[:8])) - idle) / os.sysconf("SC_CLK_TCK")
+
+
+def _wait_for_quiet() -> None:
+    for _ in range(30):
+        before = _busy_seconds()
+        time.sleep(2)
+        if not _busy_seconds() - before > 2 * QUIET:
+            return
 
 
 def main() -> None:
@@ -66,10 +90,12 @@ def main() -> None:
     with RESULTS.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({**row, "seconds": round(row["seconds"], 2), "load_before": round(row["load_before"], 2)} for row in rows)
+        writer.writerows({**row, **{name: round(row[name], 2) for name in ("seconds", "busy_elsewhere")}} for row in rows)
 
     def median(cells: int, workers: int) -> float:
-        return statistics.median(row["seconds"] for row in rows if row["cells"] == cells and row["workers"] == workers)
+        same = [row for row in rows if row["cells"] == cells and row["workers"] == workers]
+        quiet = [row for row in same if not row["busy_elsewhere"] > QUIET]
+        return statistics.median(row["seconds"] for row in quiet or same)
 
     whole, quarter = WHOLE * 300, QUARTER * 300
     figures = (
@@ -79,6 +105,8 @@ def main() -> None:
         ("four times the cells, two workers", median(whole, 2) / median(quarter, 2), "<=", 4.4),
         ("uncertified cells", max(row["uncertified"] for row in rows), "<=", 0),
     )
+    disturbed = sum(row["busy_elsewhere"] > QUIET for row in rows)
+    print(f"{len(rows)} runs, {disturbed} of them beside other work")
     print(f"one worker: {median(whole, 1):.1f} s for 6000 cells, {1e3 * median(whole, 1) / whole:.2f} ms a cell")
     for what, figure, relation, target in figures:
         reached = figure <= target if relation == "<=" else figure >= target
