@@ -17,7 +17,8 @@ from optgeom.solvers.low_rank import solve_low_rank
 
 START_COLUMNS = 16
 SMALL = 100  # samples up to which the staircase is cheap at any rank
-HIGH_RANK = 0.45  # share of n beyond which the augmented Lagrangian takes over
+HIGH_RANK = 0.64  # share of n in columns beyond which the augmented Lagrangian takes over
+SLOW_COLUMNS, SLOW = 12, 1e-4  # so does it where that many columns still leave this stationarity: nearly realizable weights
 GOOD_GAP = 1e-12
 
 
@@ -82,8 +83,13 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
         return certify_weighted(program, cosines, tolerance)
 
     single = bool(np.all(weights.sizes == 1))
-    give_up = int(HIGH_RANK * weights.n) if single and weights.n > SMALL else None
-    low = solve_low_rank(program, start_cosines(weights, temperature), judge, START_COLUMNS, GOOD_GAP, give_up)
+
+    def give_up(columns: int, stationarity: float) -> bool:
+        return columns > HIGH_RANK * weights.n or (columns >= SLOW_COLUMNS and stationarity > SLOW)
+
+    can_switch = single and weights.n > SMALL
+    start = start_cosines(weights, temperature)
+    low = solve_low_rank(program, start, judge, START_COLUMNS, GOOD_GAP, give_up if can_switch else None)
     best, solver, iterations = low.certified, "low-rank staircase", low.iterations
     if not best.certificate.certified and single:
         # Its matrices are feasible only in the limit: what is judged is the nearest feasible one.

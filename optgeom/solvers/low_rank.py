@@ -101,7 +101,7 @@ def solve_low_rank(
     judge: Callable[[Array], J],
     most_columns: int | None = None,
     good_gap: float = GOOD_GAP,
-    give_up_columns: int | None = None,
+    give_up: Callable[[int, float], bool] | None = None,
 ) -> LowRankResult[J]:
     """Minimise over low-rank Gram matrices and raise the rank until the certificate holds.
 
@@ -117,8 +117,9 @@ def solve_low_rank(
         Columns to start with at most; the staircase doubles them as needed.
     good_gap : float
         Gap, relative to 1 + |risk|, at which the search ends; 100 times as much is accepted where tightening stops short of it.
-    give_up_columns : int, optional
-        Return the point reached, judged, instead of going on with more columns than this (another method is better at high rank).
+    give_up : callable, optional
+        (columns, stationarity reached loosely) -> whether to return the point, judged, instead of going on with more columns; for programs
+        on which another method is better at high rank.
     """
     point = start_factor(program, start, most_columns)
     steps, products, slack = 0, 0, SLACK
@@ -131,7 +132,7 @@ def solve_low_rank(
         thin = _without_slack(here, slack)
         if thin.shape[1] == point.shape[1] and point.shape[1] - 1 < program.sizes.size:
             wider = _with_descent_columns(here, here.force_sum.sum())
-            if wider is not None and give_up_columns is not None and wider.shape[1] - 1 > give_up_columns:
+            if wider is not None and give_up is not None and give_up(point.shape[1] - 1, here.stationarity):
                 return LowRankResult(here.mean, judge(here.cosines), steps, products)
             if wider is not None:
                 point = wider
