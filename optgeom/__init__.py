@@ -13,6 +13,8 @@ from optgeom.errors import IncompatibleError, InvalidInputError, MissingDependen
 from optgeom.geometry import Geometry
 from optgeom.losses import GeneralizedContrastive, InfoNCE, Loss, SupCon, SupConFullBatch
 from optgeom.prototypes import align
+from optgeom.realization.api import Realization, realize
+from optgeom.realization.weights import Weights
 from optgeom.solvers.api import certify_gram, solve
 
 __version__ = "0.1.0.dev0"
@@ -33,10 +35,12 @@ __all__ = [
     "MissingDependencyError",
     "NotCertifiedError",
     "OptGeomError",
+    "Realization",
     "Scan",
     "SolverError",
     "SupCon",
     "SupConFullBatch",
+    "Weights",
     "align",
     "batch_loss_values",
     "certify_gram",
@@ -47,6 +51,7 @@ __all__ = [
     "loss_values",
     "profiles",
     "proportion_sensitivity",
+    "realize",
     "scan",
     "solve",
     "temperature_sensitivity",

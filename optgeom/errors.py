@@ -5,10 +5,7 @@ A message names the parameter, the requirement, what came and the remedy, in one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from optgeom.geometry import Geometry
+from typing import Any
 
 
 class OptGeomError(Exception):
@@ -36,10 +33,10 @@ class NotCertifiedError(SolverError):
 
     Attributes
     ----------
-    geometry : Geometry
-        The best geometry found, with the certificate that failed. It is carried for inspection, never to be used as the answer.
+    geometry : Geometry or Realization
+        The best that was found, with the certificate that failed. It is carried for inspection, never to be used as the answer.
     """
 
-    def __init__(self, message: str, geometry: Geometry) -> None:
+    def __init__(self, message: str, geometry: Any) -> None:
         super().__init__(message)
         self.geometry = geometry

@@ -171,7 +171,7 @@ Y_AWARE = ("--labels", "points.npy", "--scheme", "y-aware")
         ((*Y_AWARE, "--tolerance", 0), 3, "`tolerance` must be > 0; got 0.0 (the default is 1e-9)"),
         ((*Y_AWARE, "--bandwidth", -1), 3, "`bandwidth` must be > 0; got -1.0"),
         ((*Y_AWARE, "--epsilon", 0.1), 3, "`epsilon` must not be given for the scheme y-aware; it takes bandwidth and paper"),
-        (("--labels", "points.npy", "--scheme", "x-clr"), 3, "`temperature` must be given for the scheme x-clr"),
+        (("--labels", "points.npy", "--scheme", "x-clr"), 2, "--scheme x-clr needs --label-temperature"),
         (("--labels", "classes.txt", "--scheme", "soft-supcon"), 3, "`epsilon` must be given for the scheme soft-supcon"),
         (("--labels", "classes.txt", "--scheme", "soft-supcon", "--epsilon", 2), 3, "`epsilon` must be in (0, 1]; got 2.0"),
         (("--labels", "classes.txt", "--scheme", "y-aware"), 3, "`labels` must be numbers, a row a sample, for this scheme"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optgeom_cli.output import UsageError, emit_json, exit_on_error
+from optgeom_cli.output import ExitCode, UsageError, emit_json, exit_on_error, notice
 from optgeom_cli.progress import working
 from optgeom_cli.summary import print_summary
 
@@ -79,10 +79,15 @@ def realize(
     parameters = {"epsilon": epsilon, "bandwidth": bandwidth, "temperature": label_temperature}
     held = _read(weights, labels, scheme, parameters)
 
+    from optgeom.errors import NotCertifiedError
     from optgeom.realization.api import realize as run
 
-    with working(f"realizing {held.n} samples"):
-        found = run(held, similarity.value, temperature, dim, tolerance, search)
+    failure: NotCertifiedError | None = None
+    try:
+        with working(f"realizing {held.n} samples"):
+            found = run(held, similarity.value, temperature, dim, tolerance, search)
+    except NotCertifiedError as error:
+        found, failure, out, plot = error.geometry, error, None, None
     if out is not None:
         _write(found, out, dim)
     if plot is not None:
@@ -94,6 +99,9 @@ def realize(
         emit_json(found.as_dict())
     else:
         print_summary(_lines(found, [path for path in (out, plot) if path is not None]))
+    if failure is not None:
+        notice(f"{failure}; no file is written")
+        raise typer.Exit(ExitCode.NOT_CERTIFIED)
 
 
 def _read(weights: Path | None, labels: Path | None, scheme: Scheme | None, parameters: dict[str, Any]) -> Weights:
@@ -115,6 +123,8 @@ def _read(weights: Path | None, labels: Path | None, scheme: Scheme | None, para
         values: Any = read_labels(labels)
     else:
         values = _numbers(labels)
+    if scheme is Scheme.X_CLR and parameters["temperature"] is None:
+        raise UsageError("--scheme x-clr needs --label-temperature (tau' of exp(cos(yi, yj) / tau'))")
     return Weights.by_name(scheme.value, values, **parameters)
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from optgeom import _checks, prototypes
 from optgeom._numerics import Array
+from optgeom.errors import NotCertifiedError
 from optgeom.realization import bracket, entropy, euclidean, optimum, spherical
 from optgeom.realization.verdict import Verdict, judge, realise
 from optgeom.realization.weights import Weights
@@ -130,7 +131,7 @@ class Realization:
             "bracket": None if self.bracket is None else list(self.bracket),
             "certificate": {
                 "certified": self.certified,
-                "gap": self.optimal_loss - self.lower_bound,
+                "gap": max(0.0, self.optimal_loss - self.lower_bound),
                 "lower_bound": self.lower_bound,
                 "tolerance": self.tolerance,
             },
@@ -174,6 +175,8 @@ def realize(
     ------
     InvalidInputError
         Weights or parameters outside their domain.
+    NotCertifiedError
+        The best geometry found is not proved optimal to the tolerance; it is carried by the error.
 
     References
     ----------
@@ -204,10 +207,15 @@ def realize(
         )  # fmt: skip
     # Strictly convex in every cosine: every pair occurs in the normaliser of an anchor, so the optimum is unique.
     unique = bool(held.with_positive.all())
-    return _result(
+    result = _result(
         held, similarity, temperature, dim, verdict, bound, gap, lower, tolerance, found.rank, unique, found.solver, found.iterations,
         found.cosines,
     )  # fmt: skip
+    if not result.certified:
+        limit = tolerance * (1 + abs(result.optimal_loss))
+        proved = f"its gap is {found.certificate.gap:.1e} (limit {limit:.1e})"
+        raise NotCertifiedError(f"the optimum found by the {found.solver} is not certified: {proved}", result)
+    return result
 
 
 def _euclidean(held: Weights, temperature: float, dim: int | None, verdict: Verdict, bound: float, tolerance: float) -> Realization:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from optgeom._numerics import Array
 from optgeom.certificates.repair import repair
 from optgeom.certificates.weighted import WeightedCertificate, WeightedCertified, certify_weighted
+from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization import spherical
 from optgeom.realization.weights import Weights
@@ -16,7 +18,8 @@ from optgeom.solvers.augmented_lagrangian import solve_augmented_lagrangian
 from optgeom.solvers.low_rank import solve_low_rank
 
 START_COLUMNS = 16
-SMALL = 100  # samples up to which the staircase is cheap at any rank
+SMALL = 40  # samples up to which the staircase is cheap at any rank
+LARGEST_APART = 500  # samples up to which groups are taken apart for the augmented Lagrangian
 HIGH_RANK = 0.64  # share of n in columns beyond which the augmented Lagrangian takes over
 SLOW_COLUMNS, SLOW = 12, 1e-4  # so does it where that many columns still leave this stationarity: nearly realizable weights
 GOOD_GAP = 1e-12
@@ -87,14 +90,40 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     def give_up(columns: int, stationarity: float) -> bool:
         return columns > HIGH_RANK * weights.n or (columns >= SLOW_COLUMNS and stationarity > SLOW)
 
+    # The staircase converges quadratically, so its last digits are free; those of the augmented Lagrangian are not.
+    good_gap = 0.1 * tolerance
     can_switch = single and weights.n > SMALL
     start = start_cosines(weights, temperature)
     low = solve_low_rank(program, start, judge, START_COLUMNS, GOOD_GAP, give_up if can_switch else None)
     best, solver, iterations = low.certified, "low-rank staircase", low.iterations
-    if not best.certificate.certified and single:
+    if not best.certificate.certified and (single or weights.n <= LARGEST_APART):
         # Its matrices are feasible only in the limit: what is judged is the nearest feasible one.
-        found, steps = solve_augmented_lagrangian(program, best.cosines, lambda gram: judge(repair(gram, weights.sizes).cosines), GOOD_GAP)
+        apart, together = _taken_apart(program, weights)
+        start = group_matrix.expand(best.cosines, np.ones(weights.sizes.size), weights.index)
+        found, steps = solve_augmented_lagrangian(
+            apart, start, lambda gram: judge(repair(together(gram), weights.sizes).cosines), good_gap
+        )
         iterations += steps
         if found.certificate.gap < best.certificate.gap:
             best, solver = found, "augmented Lagrangian"
     return Optimum(best.cosines, best.risk, best.rank, best.certificate, solver, iterations)
+
+
+def _taken_apart(program: WeightedProgram, weights: Weights) -> tuple[WeightedProgram, Callable[[Array], Array]]:
+    """The program with every sample a group of its own, and the average that brings its matrices back to group form."""
+    index, n = weights.index, weights.n
+    if np.array_equal(index, np.arange(n)):
+        return program, lambda gram: gram
+    rows = program.rows[np.ix_(index, index)]
+    np.fill_diagonal(rows, 0.0)
+    apart = WeightedProgram(np.ones(n, dtype=np.int64), 1.0 - np.eye(n), rows, program.anchored[index], program.temperature)
+    member = np.zeros((n, weights.sizes.size))
+    member[np.arange(n), index] = 1.0
+    pairs = weights.sizes[:, None] * program.count
+
+    def together(gram: Array) -> Array:
+        off = gram.copy()
+        np.fill_diagonal(off, 0.0)
+        return np.asarray(np.where(pairs > 0, member.T @ off @ member / np.maximum(pairs, 1.0), 1.0))
+
+    return apart, together

@@ -52,7 +52,7 @@ class Spheres:
         self.force_sum = np.maximum(2 * np.abs(self.force).sum(axis=1), 1e-300)
         # Row-block preconditioner: the Hessian of a row whose other rows stand still.
         g, r = self.point.shape
-        size = np.maximum(np.abs(self.multiplier), 1e-3 * self.force_sum)
+        size = np.maximum(np.maximum(np.abs(self.multiplier), 1e-3 * self.force_sum), 1e-100)
         blocks = np.zeros((g, r, r))
         weighted = self.pairs * self.program.pair_curvature(self.cosines, gradient)
         outer = (self.mean[:, :, None] * self.mean[:, None, :]).reshape(g, -1)
