@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from optgeom_cli import class_input, loss_input
 from optgeom_cli.output import UsageError, emit_json, exit_on_error
 from optgeom_cli.progress import working
+from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 from optgeom_cli.summary import print_summary
 
 if TYPE_CHECKING:
@@ -27,26 +27,12 @@ class Parameter(enum.StrEnum):
     EPSILON = "epsilon"
 
 
+@with_shared_options
 @exit_on_error()
 def design(
     parameter: Annotated[Parameter, typer.Option("--parameter", help="What to change; everything else stays as given.")],
-    counts: class_input.CountsOption = None,
-    proportions: class_input.ProportionsOption = None,
-    counts_file: class_input.CountsFileOption = None,
-    labels: class_input.LabelsOption = None,
-    profile: class_input.ProfileOption = None,
-    sampler: class_input.SamplerOption = "instance",
-    drop_empty: class_input.DropEmptyOption = False,
-    ignore_label: class_input.IgnoreLabelOption = None,
-    loss: loss_input.LossOption = loss_input.LossName.SUPCON,
-    temperature: loss_input.TemperatureOption = 0.1,
-    negatives: loss_input.NegativesOption = None,
-    alpha: loss_input.AlphaOption = None,
-    negatives_reduction: loss_input.ReductionOption = None,
-    sampling: loss_input.SamplingOption = None,
-    batch_size: loss_input.BatchSizeOption = None,
-    views: loss_input.ViewsOption = None,
-    singletons: loss_input.SingletonsOption = None,
+    class_options: ClassOptions,
+    loss_options: LossOptions,
     min_angle: Annotated[
         float | None,
         typer.Option("--min-angle", metavar="DEGREES", help="Wanted smallest angle between two means; without it: no collapse."),
@@ -57,29 +43,10 @@ def design(
 
     Exit code 0 also when no value can: the answer then says so, with the best that was seen.
     """
-    if parameter is Parameter.SAMPLER and sampler != "instance":
-        raise UsageError(f"--parameter sampler looks for the sampler; got --sampler {sampler} too (leave it out)")
-    classes = class_input.read_classes(
-        counts=counts,
-        proportions=proportions,
-        counts_file=counts_file,
-        labels=labels,
-        profile=profile,
-        sampler=sampler,
-        drop_empty=drop_empty,
-        ignore_label=ignore_label,
-    )
-    chosen = loss_input.read_loss(
-        loss=loss,
-        temperature=temperature,
-        negatives=negatives,
-        alpha=alpha,
-        negatives_reduction=negatives_reduction,
-        sampling=sampling,
-        batch_size=batch_size,
-        views=views,
-        singletons=singletons,
-    )
+    if parameter is Parameter.SAMPLER and class_options.sampler != "instance":
+        raise UsageError(f"--parameter sampler looks for the sampler; got --sampler {class_options.sampler} too (leave it out)")
+    classes = class_options.read()
+    chosen = loss_options.read()
     from optgeom.collapse.design import design as run
 
     with working(f"searching over the {parameter.value}"):

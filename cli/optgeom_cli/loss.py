@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from optgeom_cli import class_input, loss_input
+from optgeom_cli import loss_input
 from optgeom_cli.output import UsageError, emit_json, exit_on_error
 from optgeom_cli.progress import working
+from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 from optgeom_cli.summary import print_summary
 
 if TYPE_CHECKING:
@@ -21,25 +21,11 @@ if TYPE_CHECKING:
 _PANEL = "Output"
 
 
+@with_shared_options
 @exit_on_error()
 def loss(
-    counts: class_input.CountsOption = None,
-    proportions: class_input.ProportionsOption = None,
-    counts_file: class_input.CountsFileOption = None,
-    labels: class_input.LabelsOption = None,
-    profile: class_input.ProfileOption = None,
-    sampler: class_input.SamplerOption = "instance",
-    drop_empty: class_input.DropEmptyOption = False,
-    ignore_label: class_input.IgnoreLabelOption = None,
-    name: loss_input.LossOption = loss_input.LossName.SUPCON,
-    temperature: loss_input.TemperatureOption = 0.1,
-    negatives: loss_input.NegativesOption = None,
-    alpha: loss_input.AlphaOption = None,
-    negatives_reduction: loss_input.ReductionOption = None,
-    sampling: loss_input.SamplingOption = None,
-    batch_size: loss_input.BatchSizeOption = None,
-    views: loss_input.ViewsOption = None,
-    singletons: loss_input.SingletonsOption = None,
+    class_options: ClassOptions,
+    loss_options: LossOptions,
     rows: Annotated[
         int | None, typer.Option("--rows", metavar="N", help="supcon: rows in a batch, images times views; enough for the collapsed value.")
     ] = None,
@@ -60,36 +46,15 @@ def loss(
 
     With --rows alone only the collapsed value. With --observed it says what the value that training printed means.
     """
-    source: dict[str, Any] = {
-        "counts": counts,
-        "proportions": proportions,
-        "counts_file": counts_file,
-        "labels": labels,
-        "profile": profile,
-    }
-    parameters: dict[str, Any] = {
-        "loss": name,
-        "temperature": temperature,
-        "negatives": negatives,
-        "alpha": alpha,
-        "negatives_reduction": negatives_reduction,
-        "sampling": sampling,
-        "batch_size": batch_size,
-        "views": views,
-        "singletons": singletons,
-    }
     classes: ClassDistribution | None
     if simclr is not None:
-        classes, chosen = _simclr(simclr, source, parameters, rows)
+        classes, chosen = _simclr(simclr, class_options, loss_options, rows)
     else:
-        chosen = loss_input.read_loss(**parameters)
-        given = any(value is not None for value in source.values()) or sampler != "instance" or drop_empty or ignore_label
-        enough = rows is not None or (name is loss_input.LossName.SUPCON and batch_size not in (None, "inf"))
-        if not given and not enough:
+        chosen = loss_options.read()
+        finite = loss_options.loss is loss_input.LossName.SUPCON and loss_options.batch_size not in (None, "inf")
+        if not class_options.given and rows is None and not finite:
             raise UsageError("give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --simclr N")
-        classes = None
-        if given:
-            classes = class_input.read_classes(**source, sampler=sampler, drop_empty=drop_empty, ignore_label=ignore_label)
+        classes = class_options.read() if class_options.given else None
 
     from optgeom.collapse.loss_values import loss_values
 
@@ -103,12 +68,10 @@ def loss(
 
 
 def _simclr(
-    pairs: int, source: dict[str, Path | str | None], parameters: dict[str, Any], rows: int | None
+    pairs: int, class_options: ClassOptions, loss_options: LossOptions, rows: int | None
 ) -> tuple[ClassDistribution, Loss]:
     """SimCLR is SupCon on a batch in which every image is a class of its own, with two views."""
-    owned = {"loss": loss_input.LossName.SUPCON, "temperature": parameters["temperature"]}
-    other = any(value is not None for value in source.values()) or rows is not None
-    if other or any(value != owned.get(key) for key, value in parameters.items()):
+    if class_options.given or rows is not None or loss_options != LossOptions(temperature=loss_options.temperature):
         raise UsageError("--simclr goes with --temperature and --base-temperature only: its classes are the images, its loss is fixed")
     if pairs < 2:
         raise UsageError(f"--simclr must be 2 pairs or more; got {pairs} (the pairs of a batch are each other's negatives)")
@@ -116,7 +79,7 @@ def _simclr(
     from optgeom.classes import ClassDistribution
     from optgeom.losses import SupConFullBatch
 
-    return ClassDistribution.from_groups([1], [pairs]), SupConFullBatch(parameters["temperature"], views=2)
+    return ClassDistribution.from_groups([1], [pairs]), SupConFullBatch(loss_options.temperature, views=2)
 
 
 def _lines(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from optgeom_cli import class_input, loss_input
 from optgeom_cli.output import ExitCode, UsageError, emit_json, exit_on_error, notice
 from optgeom_cli.progress import working
+from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 
 if TYPE_CHECKING:
     from optgeom.classes import ClassDistribution
@@ -40,25 +40,11 @@ MARGIN_GROUPS = 300
 _EXTRAS = {".pt": ("torch", "torch"), ".safetensors": ("safetensors", "io")}  # ending: module, extra that installs it
 
 
+@with_shared_options
 @exit_on_error()
 def solve(
-    counts: class_input.CountsOption = None,
-    proportions: class_input.ProportionsOption = None,
-    counts_file: class_input.CountsFileOption = None,
-    labels: class_input.LabelsOption = None,
-    profile: class_input.ProfileOption = None,
-    sampler: class_input.SamplerOption = "instance",
-    drop_empty: class_input.DropEmptyOption = False,
-    ignore_label: class_input.IgnoreLabelOption = None,
-    loss: loss_input.LossOption = loss_input.LossName.SUPCON,
-    temperature: loss_input.TemperatureOption = 0.1,
-    negatives: loss_input.NegativesOption = None,
-    alpha: loss_input.AlphaOption = None,
-    negatives_reduction: loss_input.ReductionOption = None,
-    sampling: loss_input.SamplingOption = None,
-    batch_size: loss_input.BatchSizeOption = None,
-    views: loss_input.ViewsOption = None,
-    singletons: loss_input.SingletonsOption = None,
+    class_options: ClassOptions,
+    loss_options: LossOptions,
     dim: Annotated[
         int | None, typer.Option("--dim", help="Embedding dimension; below the rank of the optimum the answer is a bracket.")
     ] = None,
@@ -93,27 +79,8 @@ def solve(
     """
     targets = {option: path for option, path in (("--out", out), ("--prototypes", prototypes), ("--plot", plot)) if path is not None}
     _check_targets(targets)
-    classes = class_input.read_classes(
-        counts=counts,
-        proportions=proportions,
-        counts_file=counts_file,
-        labels=labels,
-        profile=profile,
-        sampler=sampler,
-        drop_empty=drop_empty,
-        ignore_label=ignore_label,
-    )
-    chosen = loss_input.read_loss(
-        loss=loss,
-        temperature=temperature,
-        negatives=negatives,
-        alpha=alpha,
-        negatives_reduction=negatives_reduction,
-        sampling=sampling,
-        batch_size=batch_size,
-        views=views,
-        singletons=singletons,
-    )
+    classes = class_options.read()
+    chosen = loss_options.read()
 
     import optgeom
     from optgeom.errors import NotCertifiedError
@@ -134,7 +101,7 @@ def solve(
     else:
         from optgeom_cli.solve_report import report
 
-        report(geometry, source=_source(profile, counts_file, labels), files=targets, collapse=margin_line)
+        report(geometry, source=class_options.source, files=targets, collapse=margin_line)
     if failure is not None:
         notice(str(failure) + (" (no file was written)" if out or prototypes or plot else ""))
         raise typer.Exit(ExitCode.NOT_CERTIFIED)
@@ -158,11 +125,6 @@ def _collapse_margin(classes: ClassDistribution, loss: Loss) -> tuple[CollapseMa
     if classes.num_classes > 2 and classes.groups.sizes[0] > 1:
         return None, "no single class is the most frequent: total collapse is not the optimum"
     return None, None
-
-
-def _source(profile: str | None, *files: Path | None) -> str | None:
-    """What to call the classes: the profile or the file that they come from."""
-    return profile or next((str(path) for path in files if path is not None), None)
 
 
 def _check_targets(targets: dict[str, Path]) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from optgeom_cli import class_input, loss_input
+from optgeom_cli import class_input
 from optgeom_cli.output import UsageError, emit_json, exit_on_error
 from optgeom_cli.progress import working
+from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 from optgeom_cli.summary import print_summary
 
 if TYPE_CHECKING:
@@ -22,25 +23,11 @@ _PANEL = "Output"
 SMALL_SHARE = 1e-3  # below it a majority share is written as 1 - x: three nines say little and more of them are hard to count
 
 
+@with_shared_options
 @exit_on_error()
 def threshold(
-    counts: class_input.CountsOption = None,
-    proportions: class_input.ProportionsOption = None,
-    counts_file: class_input.CountsFileOption = None,
-    labels: class_input.LabelsOption = None,
-    profile: class_input.ProfileOption = None,
-    sampler: class_input.SamplerOption = "instance",
-    drop_empty: class_input.DropEmptyOption = False,
-    ignore_label: class_input.IgnoreLabelOption = None,
-    loss: loss_input.LossOption = loss_input.LossName.SUPCON,
-    temperature: loss_input.TemperatureOption = 0.1,
-    negatives: loss_input.NegativesOption = None,
-    alpha: loss_input.AlphaOption = None,
-    negatives_reduction: loss_input.ReductionOption = None,
-    sampling: loss_input.SamplingOption = None,
-    batch_size: loss_input.BatchSizeOption = None,
-    views: loss_input.ViewsOption = None,
-    singletons: loss_input.SingletonsOption = None,
+    class_options: ClassOptions,
+    loss_options: LossOptions,
     minorities: Annotated[
         int | None, typer.Option("--minorities", metavar="M", help="Equal minority classes, 2 or more (those of the classes given, or 2).")
     ] = None,
@@ -55,27 +42,8 @@ def threshold(
     """
     if minorities is not None and split is not None:
         raise UsageError("give --minorities or --split, not both (the split already says how many minority classes there are)")
-    chosen = loss_input.read_loss(
-        loss=loss,
-        temperature=temperature,
-        negatives=negatives,
-        alpha=alpha,
-        negatives_reduction=negatives_reduction,
-        sampling=sampling,
-        batch_size=batch_size,
-        views=views,
-        singletons=singletons,
-    )
-    sources: dict[str, Any] = {
-        "counts": counts,
-        "proportions": proportions,
-        "counts_file": counts_file,
-        "labels": labels,
-        "profile": profile,
-    }
-    classes = None
-    if any(value is not None for value in sources.values()) or sampler != "instance" or drop_empty or ignore_label:
-        classes = class_input.read_classes(**sources, sampler=sampler, drop_empty=drop_empty, ignore_label=ignore_label)
+    chosen = loss_options.read()
+    classes = class_options.read() if class_options.given else None
 
     with working("computing the threshold"):
         found, margin = _compute(chosen, classes, minorities, split)
