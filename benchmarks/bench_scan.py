@@ -54,20 +54,30 @@ def run(temperatures: int, workers: int, repeat: int) -> dict[str, float]:
             out=Path(folder) / "scan.csv",
         )
         seconds = time.perf_counter() - began
-    # Each worker keeps one core busy until its last unit; what is above that is not ours.
-    elsewhere = max(0.0, (_busy_seconds() - busy) / seconds - workers)
+    elsewhere = max(0.0, (_busy_seconds() - busy) / seconds)
     values = (len(found), workers, repeat, seconds, found.collapsed, found.uncertified, elsewhere)
     return dict(zip(COLUMNS, values, strict=True))
 
 
 def _busy_seconds() -> float:
-    """CPU seconds of all cores since the machine started, NaN where the system does not say."""
+    """CPU seconds that all other programs have used since the machine started, NaN where the system does not say."""
+    tick = os.sysconf("SC_CLK_TCK")
     try:
-        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        cores = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        own = sum(_own_ticks(folder) for folder in Path("/proc").glob("[0-9]*"))
     except OSError:
         return math.nan
-    idle = int(fields[3]) + int(fields[4])
-    return (sum(map(int, fields[:8])) - idle) / os.sysconf("SC_CLK_TCK")
+    idle = int(cores[3]) + int(cores[4])
+    return (sum(map(int, cores[:8])) - idle - own) / tick
+
+
+def _own_ticks(folder: Path) -> int:
+    """User and system time of a process, if it is this one or one of its workers."""
+    try:
+        fields = (folder / "stat").read_text().rsplit(") ", 1)[1].split()
+    except OSError:  # it ended meanwhile
+        return 0
+    return int(fields[11]) + int(fields[12]) if os.getpid() in (int(folder.name), int(fields[1])) else 0
 
 
 def _wait_for_quiet() -> None:
