@@ -98,13 +98,15 @@ def _residual(scaled: Array, rest: Array, pairs: npt.NDArray[np.bool_], sizes: g
     """max over pairs of |G' - N| / G', N the positive semidefinite part; |N_ij| / sqrt(N_ii N_jj) where G' is 0.
 
     The difference is the negative part itself. Subtracting a recomposed positive part instead would leave the rounding of its large
-    entries on the pairs of rare classes, whose entries are small in a collapsed geometry.
+    entries on the pairs of rare classes, whose entries are small in a collapsed geometry. For the same reason an eigenvalue that is
+    negative by less than the rounding of the eigenvalue solver counts as the zero that complementarity makes it.
     """
     eigenvalues, vectors = scipy.linalg.eigh(group_matrix.symmetric_block(scaled, np.ones(sizes.size), sizes))
-    below = eigenvalues < 0
+    rounding = 2 * EIGENVALUE_ROUNDING * max(abs(float(eigenvalues[-1])), abs(float(eigenvalues[0])))
+    below = eigenvalues < -rounding
     removed = (vectors[:, below] * -eigenvalues[below]) @ vectors[:, below].T
-    change, diagonal = group_matrix.from_blocks(removed, np.maximum(-rest, 0.0), sizes)
+    change, diagonal = group_matrix.from_blocks(removed, np.where(rest < -rounding, -rest, 0.0), sizes)
     root = np.sqrt(1.0 + diagonal)
     free = np.abs(change) / (root[:, None] * root[None, :])
     forced = np.abs(change) / np.where(scaled > 0, scaled, 1.0)
-    return float(np.max(np.where(scaled > 0, forced, free), where=pairs, initial=0.0))
+    return max(rounding, float(np.max(np.where(scaled > 0, forced, free), where=pairs, initial=0.0)))

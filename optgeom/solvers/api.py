@@ -168,9 +168,11 @@ def _best(attempts: list[Attempt]) -> Attempt:
     return (certified or sorted(attempts, key=lambda attempt: _badness(attempt[0])))[0]
 
 
-def _badness(found: Certified) -> float:
-    gap = found.certificate.gap
-    return gap if math.isfinite(gap) else math.inf
+def _badness(found: Certified) -> tuple[bool, float, float]:
+    """Infeasible matrices last: far from the optimum their gap can still be small. Then by gap and backward error."""
+    held = found.certificate
+    infeasible = not held.primal_shift <= PRIMAL_SHIFT_LIMIT
+    return infeasible, held.gap if math.isfinite(held.gap) else math.inf, held.backward_error
 
 
 def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int, began: float) -> Geometry:
