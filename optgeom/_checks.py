@@ -14,7 +14,8 @@ def real(name: str, value: Any, *, above: float | None = None, at_least: float |
     need = f"> {above:g}" if above is not None else f">= {at_least:g}" if at_least is not None else "a finite number"
     remedy = f" ({hint})" if hint else ""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidInputError(f"`{name}` must be a number {need}; got {value!r}{remedy}")
+        wanted = need if need == "a finite number" else f"a number {need}"
+        raise InvalidInputError(f"`{name}` must be {wanted}; got {value!r}{remedy}")
     number = float(value)
     if not math.isfinite(number) or (above is not None and number <= above) or (at_least is not None and number < at_least):
         raise InvalidInputError(f"`{name}` must be {need}; got {value!r}{remedy}")

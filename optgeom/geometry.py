@@ -13,7 +13,7 @@ import numpy.typing as npt
 from optgeom import _checks
 from optgeom import prototypes as _prototypes
 from optgeom._numerics import Array, arccos_clipped, read_only
-from optgeom.certificates.certificate import RANK_EIGENVALUE, Certificate
+from optgeom.certificates.certificate import Certificate
 from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
 from optgeom.programs import group_matrix
@@ -268,8 +268,3 @@ class Geometry:
         from optgeom import geometry_files
 
         geometry_files.save_prototypes(self, path, dim)
-
-
-def numerical_rank(eigenvalues: Array) -> int:
-    """Eigenvalues above 1e-7."""
-    return int((eigenvalues > RANK_EIGENVALUE).sum())

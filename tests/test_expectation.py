@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optgeom.losses import law as laws
-from optgeom.losses.expectation import Multinomial, expect, second_moment_product
+from optgeom.losses.expectation import Multinomial, SecondMoments, expect
 from optgeom.losses.law import NegativeLaw
 
 PROPORTIONS = np.array([0.55, 0.25, 0.15, 0.05])
@@ -165,7 +165,7 @@ def test_grouped_law_matches_enumeration_over_all_classes(positive_required: boo
 def test_second_moments_match_enumeration(name: str, k: int, a: float, positive_required: bool, tau: float) -> None:
     law, t = law_of(name), random_exponents(tau, seed=20 + k)
     direction = np.random.default_rng(0).normal(size=(4, 4))
-    found = second_moment_product(Multinomial(law, k, a, positive_required), t, direction)
+    found = SecondMoments(Multinomial(law, k, a, positive_required), t).product(direction)
     p, x = full_law(law, np.ones(4, dtype=int)), full_rows(t, np.ones(4, dtype=int))
     for i in range(4):
         brute = brute_force(p[i], x[i], i, k, a, positive_required)

@@ -259,8 +259,3 @@ class SecondMoments:
                     coefficient = np.where(inner != 0, pair_tilt * inner, 0.0)
                 pairs[nodes.rows] += np.matmul(coefficient[:, None, :], nodes.decay)[:, 0, :]
         return np.asarray(k * law.other * self.x * ((k - 1) * pairs + self.same * moved))
-
-
-def second_moment_product(counts: Multinomial, t: Array, direction: Array) -> Array:
-    """One product with `SecondMoments`."""
-    return SecondMoments(counts, t).product(direction)

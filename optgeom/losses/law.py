@@ -65,7 +65,10 @@ def explicit(matrix: npt.ArrayLike, num_classes: int) -> NegativeLaw:
     InvalidInputError
         If the matrix is not (C, C), has a negative or non-finite entry, or a row whose sum differs from 1 by more than rounding.
     """
-    law = np.array(matrix, dtype=np.float64)
+    given = np.asarray(matrix)
+    # Rows of a narrower floating type sum to 1 within its own rounding.
+    slack = 1e-9 if given.dtype.kind != "f" else max(1e-9, 4 * num_classes * float(np.finfo(given.dtype).eps))
+    law = given.astype(np.float64)
     if law.shape != (num_classes, num_classes):
         raise InvalidInputError(f"`negative_law` must have shape (C, C) = ({num_classes}, {num_classes}) in class order; got {law.shape}")
     if not np.all(np.isfinite(law)) or law.min() < 0:
@@ -73,7 +76,7 @@ def explicit(matrix: npt.ArrayLike, num_classes: int) -> NegativeLaw:
         raise InvalidInputError(f"`negative_law` must hold finite probabilities >= 0; got {law[row, column]} in row {row}, column {column}")
     sums = law.sum(axis=1)
     worst = int(np.argmax(np.abs(sums - 1)))
-    if abs(sums[worst] - 1) > 1e-9:
+    if abs(sums[worst] - 1) > slack:
         found = f"row {worst} sums to {sums[worst]:.12g}"
         raise InvalidInputError(f"`negative_law` must have rows that sum to 1; {found} (divide each row by its sum)")
     law /= sums[:, None]

@@ -9,7 +9,7 @@ from optgeom.errors import InvalidInputError
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization import euclidean
 from optgeom.realization.weights import Weights
-from optgeom.solvers.low_rank import local_minimum
+from optgeom.solvers import dimension_limited
 
 RANDOM_STARTS = 4
 LARGEST = 3000  # samples: every one is placed by itself
@@ -36,22 +36,10 @@ def best_on_sphere(weights: Weights, temperature: float, dim: int, relaxed: Arra
     program = WeightedProgram(ones, count, rows, weights.with_positive[weights.index], temperature)
     full = relaxed[np.ix_(weights.index, weights.index)]
     np.fill_diagonal(full, 1.0)
-    eigenvalues, vectors = np.linalg.eigh(full)
-    spectral = vectors[:, -dim:] * np.sqrt(np.maximum(eigenvalues[-dim:], 0.0))
-    rng = np.random.default_rng(0)
-    starts = [spectral + 1e-3 * rng.standard_normal(spectral.shape)]
-    starts += [rng.standard_normal(spectral.shape) for _ in range(RANDOM_STARTS)]
-    best: tuple[Array, float] | None = None
-    steps = 0
-    for start in starts:
-        gram, risk, taken = local_minimum(program, start / np.linalg.norm(start, axis=1)[:, None])
-        steps += taken
-        if best is None or risk < best[1]:
-            best = (gram, risk)
-    assert best is not None
-    values, axes = np.linalg.eigh(best[0])
+    gram, risk, steps = dimension_limited.best_found(program, full, dim)
+    values, axes = np.linalg.eigh(gram)
     points = axes[:, -dim:] * np.sqrt(np.maximum(values[-dim:], 0.0))
-    return points / np.linalg.norm(points, axis=1)[:, None], best[1], steps
+    return points / np.linalg.norm(points, axis=1)[:, None], risk, steps
 
 
 def best_in_space(weights: Weights, temperature: float, dim: int) -> tuple[Array, float, int]:

@@ -76,6 +76,10 @@ def solve(
     Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (the program, theorem 3 on equal classes).
     """
     began = time.perf_counter()
+    if not isinstance(classes, ClassDistribution):
+        raise InvalidInputError(f"`classes` must be a ClassDistribution; got {type(classes).__name__} (ClassDistribution.from_counts(...))")
+    if not isinstance(loss, Loss):
+        raise InvalidInputError(f"`loss` must be a loss; got {type(loss).__name__} (for example SupCon(temperature=0.1))")
     _checks.choice("solver", solver, SOLVERS)
     _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-8")
     _checks.real("backward_tolerance", backward_tolerance, above=0.0, hint="the default is 1e-8")
@@ -182,6 +186,21 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
     first = np.unique(program.groups.index, return_index=True)[1]
     found, risk, steps = dimension_limited.best_found(program.merged(), relaxed.gram[np.ix_(first, first)], dim)
     cosines = _lifted(program, found)
+    if risk - relaxed.certificate.lower_bound <= relaxed.certificate.tolerance * (1 + abs(risk)):
+        # The ends meet: this is an optimum that needs no more dimensions (the optimum was not unique).
+        met = certify(program, cosines, relaxed.certificate.tolerance)
+        if met.certificate.certified:
+            run = SolverRun("low-rank, dimension limited", steps, time.perf_counter() - began)
+            return replace(
+                relaxed,
+                index=program.groups.index,
+                group_sizes=program.sizes,
+                group_cosines=met.cosines,
+                risk=met.risk,
+                rank=met.rank,
+                certificate=met.certificate,
+                solver=run,
+            )
     lower = relaxed.certificate.lower_bound
     certificate = replace(relaxed.certificate, certified=False, gap=risk - lower, lower_bound=lower, backward_error=math.inf, unique=False)
     return replace(

@@ -186,11 +186,13 @@ def _without_slack(here: Spheres, slack: float) -> Array:
     return np.asarray(point / np.linalg.norm(point, axis=1)[:, None])
 
 
-def local_minimum(program: GramProgram, mean: Array) -> tuple[Array, float, int]:
+def local_minimum(
+    program: GramProgram, mean: Array, tolerance: float = 1e-10, most: int = TRUST_REGION_STEPS
+) -> tuple[Array, float, int]:
     """Minimise with exactly the columns of `mean` (C, d), unit rows, every class apart: Gram matrix, risk, steps. No certificate."""
     here = Spheres(program, np.column_stack([mean, np.zeros(mean.shape[0])]))
     here.prepare()
-    here, steps, _ = trust_region(here, 1e-10)
+    here, steps, _ = trust_region(here, tolerance, most)
     return here.cosines, here.risk, steps
 
 
