@@ -107,11 +107,12 @@ class ClassMeanProgram:
     def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
         """Function from a symmetric (G, G) direction of the cosines to the derivative of G' along it, for one pair of classes."""
         product = self.rows.curvature(self.exponents(cosines))
-        pairs, weight = self.rows.count > 0, self.rows.anchor_weight[:, None]
+        # Where there is no pair there is no pull, so nothing to derive.
+        weight = self.rows.anchor_weight[:, None] / (2 * self.temperature**2)
 
         def derivative(direction: Array) -> Array:
-            half = np.where(pairs, product(direction / self.temperature) * weight, 0.0)
-            return np.asarray((half + half.T) / (2 * self.temperature))
+            half = product(direction) * weight
+            return np.asarray(half + half.T)
 
         return derivative
 

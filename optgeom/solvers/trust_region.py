@@ -35,7 +35,8 @@ class Spheres:
         self.pairs = m[:, None] * m[None, :]
         self.within = np.where(m > 1, m / np.maximum(m - 1, 1), 0.0)
         # W_gg multiplies m_g^2, every other pair m_g m_h; a single class has no pair with itself.
-        self.pairs[np.diag_indices_from(self.pairs)] = np.where(m > 1, m * m, 0.0)
+        self.diagonal = np.arange(m.size)
+        self.pairs[self.diagonal, self.diagonal] = np.where(m > 1, m * m, 0.0)
         self.cosines = cosines_of(self.mean, program)
         self.risk = program.risk(self.cosines)
 
@@ -70,16 +71,17 @@ class Spheres:
         return self.relative(self.gradient)
 
     def relative(self, ambient: Array) -> float:
-        return float(np.max(np.linalg.norm(ambient, axis=1) / self.force_sum))
+        scaled = ambient / self.force_sum[:, None]
+        return float(np.sqrt(np.max(np.einsum("gi,gi->g", scaled, scaled))))
 
     def project(self, direction: Array) -> Array:
-        return np.asarray(direction - (direction * self.point).sum(axis=1)[:, None] * self.point)
+        return np.asarray(direction - np.einsum("gi,gi->g", direction, self.point)[:, None] * self.point)
 
     def hessian(self, direction: Array) -> Array:
         moved = direction[:, :-1]
         change = moved @ self.mean.T
         change = change + change.T
-        change[np.diag_indices_from(change)] *= self.within
+        change[self.diagonal, self.diagonal] *= self.within
         force = self.pairs * self.gradient_derivative(change)
         ambient = np.zeros_like(direction)
         ambient[:, :-1] = 2 * (self.force @ moved + force @ self.mean)
@@ -92,7 +94,7 @@ class Spheres:
 
     def precondition(self, direction: Array) -> Array:
         solved = np.einsum("gij,gj->gi", self.inverse, direction)
-        excess = (solved * self.point).sum(axis=1) / self.normal_size
+        excess = np.einsum("gi,gi->g", solved, self.point) / self.normal_size
         return np.asarray(solved - excess[:, None] * self.normal)
 
     def moved(self, step: Array) -> Spheres:
