@@ -34,8 +34,8 @@ clean:
 
 # A stamp an extra set: installing again only when the requirements change.
 $(VENV)/.installed-demo: EXTRAS := plot
-$(VENV)/.installed-dev: EXTRAS := plot,io,dev
-$(VENV)/.installed-bench: EXTRAS := plot,io,dev,bench
+$(VENV)/.installed-dev: EXTRAS := plot,io,distributed,dev
+$(VENV)/.installed-bench: EXTRAS := plot,io,distributed,dev,bench
 $(VENV)/.installed-%: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
