@@ -289,7 +289,6 @@ def test_many_negatives() -> None:
     many_negatives(120)
 
 
-@pytest.mark.slow
 def test_many_negatives_of_a_thousand_classes() -> None:
     many_negatives(1000)
 

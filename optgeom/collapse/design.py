@@ -162,7 +162,7 @@ def _search(classes: ClassDistribution, loss: Loss, parameter: str, goal: str, m
                 # The Newton solution answers at once where a collapsed optimum, near its boundary, takes the low-rank method long.
                 return second_smallest_eigenvalue(classes.resample(power), moved) > RANK_EIGENVALUE
             except IncompatibleError:
-                pass
+                pass  # This loss has no Newton solution: the certified solve below decides.
         geometry = solved(value)
         if geometry is None:
             return False
