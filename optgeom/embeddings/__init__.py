@@ -1,0 +1,1 @@
+"""Trained embeddings: readers, streaming class moments, statistics, metrics, validation against the optimum, report."""
