@@ -13,7 +13,7 @@ import numpy.typing as npt
 from optgeom.counts_files import csv_rows, is_number, load_json, read_text
 from optgeom.errors import InvalidInputError
 
-_COLUMNS = ("label", "labels", "target", "targets", "y", "class")
+COLUMNS = ("label", "labels", "target", "targets", "y", "class")
 _KINDS = ".npy, .npz, .csv, .tsv, .txt or .json"
 
 
@@ -45,7 +45,7 @@ def read_labels(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
         content = load_json(path, read_text(path, "labels file"))
         if not isinstance(content, list):
             raise InvalidInputError(f"{path}: a JSON labels file must be a list with one label a row; got {type(content).__name__}")
-        return _listed(content)
+        return listed(content)
     if suffix in (".csv", ".tsv"):
         return _table(path, read_text(path, "labels file"))
     if suffix == ".txt":
@@ -53,7 +53,8 @@ def read_labels(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     raise InvalidInputError(f"{path}: a labels file must be {_KINDS}; got the suffix {suffix!r} (save the labels in one of these)")
 
 
-def _listed(content: list[Any]) -> npt.NDArray[Any]:
+def listed(content: list[Any]) -> npt.NDArray[Any]:
+    """A list of labels as an array; mixed kinds stay objects."""
     # Mixed and ragged lists are kept as objects, so that the check of the labels can name the row.
     kinds = {type(label) for label in content}
     if len(kinds) == 1 and kinds <= {int, str, float, bool}:
@@ -69,7 +70,7 @@ def _binary(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return loaded
-            named = [key for key in _COLUMNS if key in loaded.files]
+            named = [key for key in COLUMNS if key in loaded.files]
             if named:
                 return np.asarray(loaded[named[0]])
             columns = [key for key in loaded.files if loaded[key].ndim == 1]
@@ -94,12 +95,12 @@ def _table(path: object, text: str) -> npt.NDArray[Any]:
     rows = csv_rows(path, text)
     header = [cell.lower() for cell in rows[0][1]]
     width, column = len(header), 0
-    found = [header.index(word) for word in _COLUMNS if word in header]
+    found = [header.index(word) for word in COLUMNS if word in header]
     if found:
         column, rows = found[0], rows[1:]
     elif width > 1:
         raise InvalidInputError(
-            f"{path}: the labels must be a column named {', '.join(_COLUMNS)}, or the only column; "
+            f"{path}: the labels must be a column named {', '.join(COLUMNS)}, or the only column; "
             f"got {', '.join(rows[0][1][:8])} (rename the column)"
         )
     elif not is_number(header[0]) and len(rows) > 1 and all(is_number(cells[0]) for _, cells in rows[1:]):

@@ -38,7 +38,9 @@ PARALLEL = {room.strip() for rooms, parallel in LEVELS if parallel for room in r
 OPTIONAL = {
     "cvxpy": {"solvers/conic.py"},
     "clarabel": {"solvers/conic.py"},
-    "torch": {"training/", "geometry_files.py"},
+    "torch": {"training/", "geometry_files.py", "embeddings/readers/torch_files.py"},
+    "pyarrow": {"embeddings/readers/", "collapse/scan_table.py"},
+    "safetensors": {"geometry_files.py"},
     "torchmetrics": {"training/"},
     "torchvision": {"training/"},
     "matplotlib": {"plotting/"},

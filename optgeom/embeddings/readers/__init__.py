@@ -1,0 +1,1 @@
+"""Readers of trained embeddings: one file a format; `open.open_embeddings` chooses among them."""

@@ -1,0 +1,146 @@
+"""CSV and TSV files, block by block: numbered columns, a column of vectors as text, or numbers without a header."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from optgeom.counts_files import is_number
+from optgeom.embeddings.readers.arrow_rows import RaggedError, need_pyarrow, to_block
+from optgeom.embeddings.readers.columns import Layout, find_layout
+from optgeom.embeddings.readers.csv_faults import find_faults
+from optgeom.embeddings.readers.file_source import Block
+from optgeom.embeddings.readers.names import Wanted
+from optgeom.embeddings.readers.text_vectors import size_of
+from optgeom.embeddings.readers.values import no_rows, unreadable
+from optgeom.errors import InvalidInputError
+
+# Bytes parsed at once: a row must fit, and rows of 10^5 numbers do.
+_BLOCK = 2**23
+
+
+@dataclass(frozen=True)
+class CsvContent:
+    """A CSV file whose columns were found, whose rows begin after `skip` lines; labels are text, as everywhere in text files."""
+
+    path: str
+    delimiter: str
+    columns: tuple[str, ...]
+    skip: int
+    layout: Layout
+    size: int
+    num_rows: int | None = None
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return (self.size,)
+
+    def blocks(self, rows: int) -> Iterator[Block]:
+        import pyarrow as pa  # type: ignore[import-untyped]
+
+        start = 0
+        try:
+            for batch in self._stream():
+                yield to_block(self.path, batch, self.layout, self.size, start)
+                start += batch.num_rows
+        except (pa.ArrowInvalid, RaggedError) as error:
+            raise find_faults(self.path, self.delimiter, self.columns, self.skip, self.layout, self.size, str(error)) from error
+
+    def first_row(self) -> dict[str, str]:
+        """The cells of the first row, or an empty dict."""
+        import pyarrow as pa
+
+        try:
+            batch = next(self._stream(), None)
+        except pa.ArrowInvalid as error:
+            raise find_faults(self.path, self.delimiter, self.columns, self.skip, self.layout, self.size, str(error)) from error
+        return {} if batch is None or batch.num_rows == 0 else batch.slice(0, 1).to_pylist()[0]
+
+    def _stream(self) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyarrow.csv as arrow_csv  # type: ignore[import-untyped]
+
+        types = dict.fromkeys(self.columns, pa.string())
+        if not self.layout.whole:
+            types |= dict.fromkeys(self.layout.vectors, pa.float64())
+        with open(self.path, "rb") as file:
+            try:
+                reader = arrow_csv.open_csv(
+                    file,
+                    arrow_csv.ReadOptions(block_size=_BLOCK, column_names=list(self.columns), skip_rows=self.skip),
+                    arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                    # An empty cell is a fault, not a missing value: the line is named.
+                    arrow_csv.ConvertOptions(
+                        column_types=types, include_columns=self.layout.names, null_values=[], strings_can_be_null=False
+                    ),
+                )
+            except pa.ArrowInvalid as error:
+                if "Empty CSV" in str(error):
+                    return
+                raise
+            with reader:
+                yield from reader
+
+
+def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvContent:
+    """Read the first lines of a CSV or TSV file and find its columns.
+
+    Parameters
+    ----------
+    path : str
+        Comma separated, or by tabs where the suffix is ``.tsv``.
+    wanted : Wanted
+        What the user named.
+    labels_apart : bool
+        Whether labels come from elsewhere; a file without a header line then holds only numbers of the embeddings.
+    """
+    need_pyarrow("CSV")
+    delimiter = "\t" if path.lower().endswith(".tsv") else ","
+    cells, skip = _first_cells(path, delimiter)
+    if all(is_number(cell.strip()) for cell in cells) and not _is_range(cells):
+        if not labels_apart:
+            raise InvalidInputError(
+                f"{path}: line 1 must be a header with the names of the columns; got {len(cells)} numbers "
+                "(name them embedding_0, embedding_1, ... and labels, or give `labels` apart if all columns are embeddings)"
+            )
+        names = tuple(str(number) for number in range(len(cells)))
+        return CsvContent(path, delimiter, names, 0, Layout(names, False, None, None), len(names))
+    names = tuple(cell.strip() for cell in cells)
+    probe = CsvContent(path, delimiter, names, skip, Layout(names, True, None, None), 0)
+    first = probe.first_row()
+    if not first:
+        raise no_rows(path)
+    sizes = {name: _text_size(cell) for name, cell in first.items()}
+    layout = find_layout(path, names, wanted, lambda: [name for name in names if sizes[name]], lambda name: not sizes[name])
+    size = sizes[layout.vectors[0]] if layout.whole else len(layout.vectors)
+    assert size is not None
+    return CsvContent(path, delimiter, names, skip, layout, size)
+
+
+def _is_range(cells: list[str]) -> bool:
+    """Whether the first line is the header 0, 1, 2, ..., which pandas gives to columns without names, after an index or not."""
+    return len(cells) > 1 and cells == [str(number) for number in range(len(cells))]
+
+
+def _text_size(cell: str) -> int | None:
+    """Numbers of a vector as text; None for other text and for a single bare number, which is a cell like any other."""
+    size = size_of(cell)
+    return None if size == 1 and is_number(cell.strip()) else size
+
+
+def _first_cells(path: str, delimiter: str) -> tuple[list[str], int]:
+    """The cells of the first line that is not empty, and its number from 1."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter)
+            cells = next((cells for cells in reader if cells), None)
+            number = reader.line_num
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInputError(f"cannot read the embeddings file {path}: line 1 is not UTF-8 text (save it as text)") from error
+    if cells is None:
+        raise no_rows(path)
+    return cells, number

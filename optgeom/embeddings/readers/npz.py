@@ -1,0 +1,103 @@
+"""`.npz` files, each array read as a stream, so that no array but a Fortran-ordered one is ever whole in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom.embeddings.readers.file_source import Block
+from optgeom.embeddings.readers.names import Chosen, Header, Wanted, choose
+from optgeom.embeddings.readers.npy import read_header
+from optgeom.embeddings.readers.values import as_rows, column, unreadable
+from optgeom.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class NpzContent:
+    """An `.npz` file whose arrays were chosen."""
+
+    path: str
+    chosen: Chosen
+    header: Header
+    fortran: bool
+
+    @property
+    def num_rows(self) -> int:
+        return self.header.shape[0]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.header.shape[1:]
+
+    def blocks(self, rows: int) -> Iterator[Block]:
+        with _opened(self.path) as archive:
+            labels, groups = (self._whole(archive, name) for name in (self.chosen.label, self.chosen.group))
+            for start, table in self._tables(archive, rows):
+                stop = start + len(table)
+                yield Block(as_rows(table), None if labels is None else labels[start:stop], None if groups is None else groups[start:stop])
+
+    def _whole(self, archive: zipfile.ZipFile, name: str | None) -> npt.NDArray[Any] | None:
+        if name is None:
+            return None
+        with archive.open(f"{name}.npy") as member:
+            return column(f"{self.path}: the array {name!r}", np.lib.format.read_array(member, allow_pickle=False))
+
+    def _tables(self, archive: zipfile.ZipFile, rows: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        with archive.open(f"{self.chosen.vector}.npy") as member:
+            if self.fortran:
+                table = np.lib.format.read_array(member, allow_pickle=False)
+                yield from ((start, table[start : start + rows]) for start in range(0, self.num_rows, rows))
+                return
+            read_header(member)
+            width = int(np.prod(self.row_shape)) * self.header.dtype.itemsize
+            for start in range(0, self.num_rows, rows):
+                size = min(rows, self.num_rows - start)
+                content = member.read(size * width)
+                if len(content) < size * width:
+                    there = start + len(content) // width
+                    raise InvalidInputError(
+                        f"{self.path}: the array {self.chosen.vector!r} is cut off: its header promises {self.num_rows} rows, "
+                        f"{there} are there (save it again)"
+                    )
+                yield start, np.frombuffer(content, self.header.dtype).reshape(size, *self.row_shape)
+
+
+def open_npz(path: str, wanted: Wanted) -> NpzContent:
+    """Read the headers of all arrays in an `.npz` file and choose among them."""
+    found: dict[str, tuple[Header, bool]] = {}
+    with _opened(path) as archive:
+        for member in archive.namelist():
+            if member.endswith(".npy"):
+                with archive.open(member) as file:
+                    found[member.removesuffix(".npy")] = read_header(file)
+    chosen = choose(path, {name: header for name, (header, _) in found.items()}, wanted)
+    header, fortran = found[chosen.vector]
+    return NpzContent(path, chosen, header, fortran)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[zipfile.ZipFile]:
+    try:
+        with open(path, "rb") as file:
+            yield _archive(path, file)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except InvalidInputError:
+        raise
+    except (ValueError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise InvalidInputError(f"{path}: the archive is damaged: {' '.join(str(error).split())} (copy or save it again)") from error
+
+
+def _archive(path: str, file: IO[bytes]) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except zipfile.BadZipFile as error:
+        # The list of the members is at the end of a zip file.
+        raise InvalidInputError(f"{path}: it must be a file written by numpy.savez; it is none, or cut off (save it again)") from error

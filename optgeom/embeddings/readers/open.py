@@ -1,0 +1,155 @@
+"""Files of trained embeddings, of every format that people keep them in."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom.embeddings.readers import safetensors, torch_files
+from optgeom.embeddings.readers.csv_table import open_csv
+from optgeom.embeddings.readers.file_source import FileSource
+from optgeom.embeddings.readers.names import Wanted
+from optgeom.embeddings.readers.npy import open_npy
+from optgeom.embeddings.readers.npz import open_npz
+from optgeom.embeddings.readers.parquet import open_parquet
+from optgeom.embeddings.readers.paths import KINDS, embedding_files, labels_in, matches, suffix
+from optgeom.embeddings.readers.projector import NAMES, open_projector
+from optgeom.embeddings.readers.shards import ShardedSource, deal_out
+from optgeom.embeddings.readers.values import column
+from optgeom.errors import InvalidInputError
+from optgeom.labels_files import COLUMNS, read_labels
+
+
+def open_embeddings(
+    path: str | os.PathLike[str],
+    *,
+    labels: Any = None,
+    label_column: str | None = None,
+    group_ids: Any = None,
+    group_column: str | None = None,
+    vector_column: str | None = None,
+) -> FileSource | ShardedSource:
+    """Open a file of embeddings, or several, to be read in batches.
+
+    Headers are read and checked now, rows later; a file larger than memory is read piece by piece, as often as wanted. Nothing is ever
+    unpickled or evaluated. NaN, infinite and zero rows are judged by those who compute with them.
+
+    Parameters
+    ----------
+    path : str or path-like
+        By suffix:
+
+        * ``.npy``: an array (n, d), or (n, V, d) with V views of each image; read by memory map. Labels are apart.
+        * ``.npz``, ``.safetensors``, ``.pt``, ``.pth``: arrays ``X`` and ``y``, ``embeddings`` and ``labels``, ``features`` and
+          ``targets``, or ``data`` and ``targets``; else the only table and, if it is there, the array named as labels are. A ``.pt`` may
+          also be a tensor or a pair (X, y); it is loaded with ``weights_only=True`` and needs PyTorch. bfloat16 is read as float32.
+        * ``.csv``, ``.tsv``: a header line, then numbered columns such as ``embedding_0``, ``embedding_1``, ... (taken by number, from
+          0 or 1), or one column with vectors as text (``[0.1, 0.2]``, ``[0.1 0.2]``, ``0.1 0.2``); numbers are read as float64, labels
+          as text. Without a header line, all columns are the embedding and `labels` must be given. Needs pyarrow.
+        * ``.parquet``: a column of lists or of lists of fixed size (float16, float32, float64), or numbered columns. Needs pyarrow.
+        * ``vectors.tsv`` or ``tensors.tsv`` of the embedding projector, with ``metadata.tsv`` beside it: a single column of labels
+          without a header line, or several columns with one.
+
+        A folder, or a pattern such as ``out/shard-*.npz``, is read as shards, in natural order (2 before 10), all of one of these kinds
+        and with rows of the same shape. Whole numbers of any type become floats.
+    labels : array (n,), path or pattern, optional
+        Labels apart from the embeddings, in their order; they go before those in the file. A path is read by
+        `labels_files.read_labels`, or is a ``.pt`` or ``.safetensors`` with one column. For shards: one column for all in order, or a
+        pattern of as many files as there are shards. By default, labels are those in the file, or in a folder the file named
+        ``labels``, ``targets``, ``y``, ...; without any, batches have no labels.
+    label_column : str, optional
+        Column or array of the labels in the file; by default ``label``, ``labels``, ``target``, ``targets``, ``y`` or ``class``.
+    group_ids, group_column
+        The same for the id of the image that a row is a view of; by default there is none.
+    vector_column : str, optional
+        Column or array of the embeddings, where several could be, or the part before the number of numbered columns.
+
+    Returns
+    -------
+    FileSource or ShardedSource
+        A `Source` that may be read again and pickled: it holds paths, not open files. `ShardedSource.shards` gives a source for each file.
+
+    Raises
+    ------
+    InvalidInputError
+        The file is missing, cut off, of no known kind, or does not hold numbers of one shape; labels and rows differ in number; it
+        cannot be told which array or column is meant. The message names the first row or line at fault.
+    MissingDependencyError
+        pyarrow or PyTorch is needed and not there.
+    """
+    name = os.fspath(path)
+    wanted = Wanted(vector_column, label_column, group_column)
+    if labels is not None and label_column is not None:
+        raise InvalidInputError(f"{name}: `labels` and `label_column` must not both be given; got {label_column!r} (give one of them)")
+    if group_ids is not None and group_column is not None:
+        raise InvalidInputError(f"{name}: `group_ids` and `group_column` must not both be given; got {group_column!r} (give one of them)")
+    if labels is None and label_column is None:
+        labels = labels_in(name)
+    apart = [file for given in (labels, group_ids) if isinstance(given, (str, os.PathLike)) for file in matches(os.fspath(given))]
+    files = embedding_files(name, apart)
+    parts = [_open_file(file, wanted, labels is not None) for file in files]
+    label_pieces = _pieces("`labels`", labels, parts)
+    group_pieces = _pieces("`group_ids`", group_ids, parts)
+    opened = tuple(
+        FileSource(part.content, part.labels if given is None else given, part.groups if groups is None else groups)
+        for part, given, groups in zip(parts, label_pieces, group_pieces, strict=True)
+    )
+    return opened[0] if len(opened) == 1 else ShardedSource(name, opened)
+
+
+def _open_file(path: str, wanted: Wanted, labels_apart: bool) -> FileSource:
+    if not os.path.exists(path):
+        raise InvalidInputError(f"cannot read the embeddings file {path}: it does not exist (check the path)")
+    kind = KINDS[suffix(path)]
+    if os.path.basename(path) in NAMES:
+        return open_projector(path, wanted, labels_apart=labels_apart)
+    if kind == "npy":
+        if wanted != Wanted():
+            raise InvalidInputError(f"{path}: an .npy file has no columns to choose from; got {wanted} (give `labels` and `group_ids`)")
+        return FileSource(open_npy(path))
+    if kind == "csv":
+        return FileSource(open_csv(path, wanted, labels_apart=labels_apart))
+    openers: dict[str, Any] = {
+        "npz": open_npz,
+        "torch": torch_files.open_torch,
+        "safetensors": safetensors.open_safetensors,
+        "parquet": open_parquet,
+    }
+    return FileSource(openers[kind](path, wanted))
+
+
+def _pieces(what: str, given: Any, parts: list[FileSource]) -> list[npt.NDArray[Any] | None]:
+    """What was given apart, for each file."""
+    if given is None:
+        return [None] * len(parts)
+    if not isinstance(given, (str, os.PathLike)):
+        values = column(what, given)
+    else:
+        files = matches(os.fspath(given))
+        if not files or (len(files) > 1 and len(files) != len(parts)):
+            raise InvalidInputError(
+                f"{what} must be one file, or as many as the {len(parts)} of the embeddings; "
+                f"got {len(files)} files of {given} (check the pattern)"
+            )
+        if len(files) > 1:
+            return [_read_column(file) for file in files]
+        values = _read_column(files[0])
+        what = f"{files[0]}: {what}"
+    if len(parts) == 1:
+        return [values]
+    return list(deal_out(what, values, parts))
+
+
+def _read_column(path: str) -> npt.NDArray[Any]:
+    if suffix(path) not in (".pt", ".pth", ".safetensors"):
+        return column(f"{path}: the labels", read_labels(path))
+    found = safetensors.label_tensors(path) if suffix(path) == ".safetensors" else torch_files.label_tensors(path)
+    named = [name for name in found if name.lower() in COLUMNS] or list(found)
+    if len(named) != 1:
+        raise InvalidInputError(
+            f"{path}: the labels must be the one-dimensional tensor `labels`, or the only one; got {', '.join(found) or 'none'} (rename it)"
+        )
+    return np.asarray(found[named[0]])

@@ -1,0 +1,135 @@
+"""`.safetensors` files, by memory map: the format is a JSON header and raw arrays, so that no other package is needed.
+
+`safetensors.numpy` has no bfloat16; here it is read as float32.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom.counts_files import load_json
+from optgeom.embeddings.readers.file_source import Block
+from optgeom.embeddings.readers.names import Header, Wanted, choose
+from optgeom.embeddings.readers.values import as_rows, column, from_bfloat16, unreadable
+from optgeom.errors import InvalidInputError
+
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}
+_TYPES |= {f"{sign}{8 * size}": f"<{sign.lower()}{size}" for sign in "IU" for size in (1, 2, 4, 8)}
+# The library itself refuses longer headers.
+_LONGEST_HEADER = 100_000_000
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """Where a tensor is in the file, and how it is coded."""
+
+    code: str
+    shape: tuple[int, ...]
+    offset: int
+
+    def mapped(self, path: str) -> npt.NDArray[Any]:
+        return np.memmap(path, np.dtype(_TYPES[self.code]), "r", self.offset, self.shape)
+
+
+@dataclass(frozen=True)
+class SafetensorsContent:
+    """A `.safetensors` file whose tensors were chosen."""
+
+    path: str
+    vector: _Tensor
+    label: _Tensor | None
+    group: _Tensor | None
+
+    @property
+    def num_rows(self) -> int:
+        return self.vector.shape[0]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.vector.shape[1:]
+
+    def blocks(self, rows: int) -> Iterator[Block]:
+        table = self.vector.mapped(self.path)
+        labels, groups = (
+            None if tensor is None else column(f"{self.path}: the labels", tensor.mapped(self.path)) for tensor in (self.label, self.group)
+        )
+        for start in range(0, self.num_rows, rows):
+            part = slice(start, start + rows)
+            block = from_bfloat16(table[part]) if self.vector.code == "BF16" else as_rows(table[part])
+            yield Block(block, None if labels is None else labels[part], None if groups is None else groups[part])
+
+
+def open_safetensors(path: str, wanted: Wanted) -> SafetensorsContent:
+    """Read the header of a `.safetensors` file and choose among its tensors."""
+    entries, begin, size = _read_header(path)
+    chosen = choose(path, {name: _header(entry) for name, entry in entries.items()}, wanted)
+
+    def tensor(name: str | None) -> _Tensor | None:
+        return None if name is None else _placed(path, name, entries[name], begin, size)
+
+    vector, label, group = map(tensor, (chosen.vector, chosen.label, chosen.group))
+    assert vector is not None
+    return SafetensorsContent(path, vector, label, group)
+
+
+def label_tensors(path: str) -> dict[str, npt.NDArray[Any]]:
+    """All one-dimensional tensors of a file, for labels that are in a file of their own."""
+    entries, begin, size = _read_header(path)
+    flat = {name: entry for name, entry in entries.items() if len(entry["shape"]) == 1 and entry["dtype"] in _TYPES}
+    return {name: _placed(path, name, entry, begin, size).mapped(path) for name, entry in flat.items()}
+
+
+def _read_header(path: str) -> tuple[dict[str, dict[str, Any]], int, int]:
+    """Entries of the header, where the arrays begin, and the size of the file."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, _LONGEST_HEADER):
+                raise InvalidInputError(f"{path}: it must be a safetensors file; it is none, or cut off (copy or save it again)")
+            text = file.read(length).decode("utf-8")
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path}: it must be a safetensors file; its header is not UTF-8 text (save it again)") from error
+    entries = load_json(path, text)
+    if not isinstance(entries, dict):
+        raise InvalidInputError(f"{path}: it must be a safetensors file; its header is no JSON object (save it again)")
+    entries.pop("__metadata__", None)
+    for name, entry in entries.items():
+        if not _is_entry(entry):
+            raise InvalidInputError(f"{path}: it must be a safetensors file; the header entry {name!r} is malformed (save it again)")
+    return entries, 8 + length, size
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
+        return False
+    numbers = (entry.get("shape"), entry.get("data_offsets"))
+    whole = all(isinstance(part, list) and all(type(number) is int and number >= 0 for number in part) for part in numbers)
+    return whole and len(entry["data_offsets"]) == 2
+
+
+def _header(entry: dict[str, Any]) -> Header:
+    # A type that numpy lacks is shown as bytes, which are refused if they are chosen.
+    code = "F32" if entry["dtype"] == "BF16" else entry["dtype"]
+    return Header(tuple(entry["shape"]), np.dtype(_TYPES.get(code, "V1")))
+
+
+def _placed(path: str, name: str, entry: dict[str, Any], begin: int, size: int) -> _Tensor:
+    shape, (first, last) = tuple(entry["shape"]), entry["data_offsets"]
+    row = int(np.prod(shape[1:], dtype=object)) * np.dtype(_TYPES[entry["dtype"]]).itemsize
+    if last - first != row * shape[0]:
+        raise InvalidInputError(f"{path}: the tensor {name!r} of shape {shape} has {last - first} bytes in the header (save it again)")
+    if begin + last > size:
+        there = max(0, size - begin - first) // row
+        raise InvalidInputError(
+            f"{path}: the file is cut off: its header promises {shape[0]} rows of {name!r}, {there} are there (copy or save it again)"
+        )
+    return _Tensor(entry["dtype"], shape, begin + first)

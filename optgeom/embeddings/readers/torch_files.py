@@ -1,0 +1,115 @@
+"""`.pt` and `.pth` files: tensors only, by memory map; nothing is unpickled."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom.embeddings.readers.file_source import Block
+from optgeom.embeddings.readers.names import Chosen, Header, Wanted, choose
+from optgeom.embeddings.readers.values import as_rows, column, from_tensor, is_tensor, unreadable
+from optgeom.errors import InvalidInputError, MissingDependencyError
+
+
+@dataclass(frozen=True)
+class TorchContent:
+    """A file of tensors that were chosen; it is opened again for each pass."""
+
+    path: str
+    chosen: Chosen
+    header: Header
+
+    @property
+    def num_rows(self) -> int:
+        return self.header.shape[0]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.header.shape[1:]
+
+    def blocks(self, rows: int) -> Iterator[Block]:
+        held = _load(self.path)
+        table = held[self.chosen.vector]
+        labels, groups = (
+            None if name is None else column(f"{self.path}: the entry {name!r}", held[name])
+            for name in (self.chosen.label, self.chosen.group)
+        )
+        for start in range(0, self.num_rows, rows):
+            part = slice(start, start + rows)
+            yield Block(
+                as_rows(from_tensor(table[part])), None if labels is None else labels[part], None if groups is None else groups[part]
+            )
+
+
+def open_torch(path: str, wanted: Wanted) -> TorchContent:
+    """Load the tensors of a `.pt` file by memory map and choose among them."""
+    headers = {name: _header(value) for name, value in _load(path).items()}
+    chosen = choose(path, headers, wanted)
+    return TorchContent(path, chosen, headers[chosen.vector])
+
+
+def label_tensors(path: str) -> dict[str, npt.NDArray[Any]]:
+    """All columns of a file, for labels that are in a file of their own."""
+    return {name: column(f"{path}: the labels", value) for name, value in _load(path).items() if len(_header(value).shape) == 1}
+
+
+def _load(path: str) -> dict[str, Any]:
+    """Dense tensors, and lists of labels, by name."""
+    held = _unpacked(path)
+    if is_tensor(held):
+        held = {"": held}
+    elif isinstance(held, (tuple, list)) and len(held) in (1, 2) and all(map(is_tensor, held[:1])):
+        held = dict(zip(("X", "y"), held, strict=False))
+    elif not isinstance(held, dict):
+        raise InvalidInputError(
+            f"{path}: it must hold a tensor, a pair (X, y) or a dict of tensors; got {type(held).__name__} "
+            "(torch.save({'X': X, 'y': y}, path))"
+        )
+    dense = {str(name): value for name, value in held.items() if is_tensor(value) or (isinstance(value, (list, tuple)) and value)}
+    return {name: value for name, value in dense.items() if not is_tensor(value) or "strided" in str(value.layout)}
+
+
+def _header(value: Any) -> Header:
+    if not is_tensor(value):
+        return Header((len(value),), np.dtype(str))
+    kind = str(value.dtype).removeprefix("torch.")
+    try:
+        dtype = np.dtype("float32" if kind == "bfloat16" else kind)
+    except TypeError:
+        # A type that numpy lacks (float8, quantised) is shown as bytes, which are refused if they are chosen.
+        dtype = np.dtype("V1")
+    return Header(tuple(value.shape), dtype)
+
+
+def _unpacked(path: str) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependencyError(
+            "reading .pt needs PyTorch: pip install 'optgeom[torch]' (or save the embeddings as .npy or .safetensors)"
+        ) from error
+    try:
+        # Files in the format from before torch 1.6 are no zip files and cannot be mapped.
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except pickle.UnpicklingError as error:
+        if not _written_by_torch(path):
+            raise InvalidInputError(f"{path}: it must be a file written by torch.save; it is none, or cut off (save it again)") from error
+        raise InvalidInputError(
+            f"{path}: it must hold tensors only; got other Python objects, which need pickle and are never unpickled "
+            "(convert arrays with torch.from_numpy, then torch.save({'X': X, 'y': y}, path))"
+        ) from error
+    except (RuntimeError, EOFError, ValueError) as error:
+        raise InvalidInputError(f"{path}: it must be a file written by torch.save; it is none, or cut off (save it again)") from error
+
+
+def _written_by_torch(path: str) -> bool:
+    with open(path, "rb") as file:
+        return zipfile.is_zipfile(path) or file.read(1) == b"\x80"
