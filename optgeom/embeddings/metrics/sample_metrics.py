@@ -1,0 +1,279 @@
+r"""Metrics of sampled unit rows: uniformity, tolerance, alignment, neighbourhoods, nearest class mean, relative penalties.
+
+With z_i the unit rows, y_i their classes, i != j throughout:
+
+    uniformity                 log mean_ij exp(-t |z_i - z_j|^2)
+    tolerance                  mean_ij [ z_i.z_j 1{y_i = y_j} ]              the indicator is inside the mean
+    conditional tolerance      mean of z_i.z_j over the pairs with y_i = y_j
+    alignment                  mean over images of the mean of |z - z'|^2 over pairs of their views
+    SAA_c                      share of the rows of class c whose nearest neighbour is another view of the same image
+    CAC_c                      mean share of class c among the nearest floor(n/20) neighbours of its rows
+    penalty entropy            mean_i of the entropy of r_i(j) = exp(z_i.z_j / tau) / sum_{k != i} exp(z_i.z_k / tau), in nats
+
+Uniformity, SAA, CAC and penalty entropy need all pairs: they are computed on at most 4096 rows, three times, from whole images where
+there are views. SAA and penalty entropy depend on the number of rows (`Estimate.rows`); compare them at equal numbers only. The others
+cost O(n d) and take every row given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom import _checks
+from optgeom._numerics import Array, blocks
+from optgeom.embeddings.metrics.estimate import Estimate
+from optgeom.embeddings.metrics.neighbours import TIE, PairStatistics, pair_statistics
+from optgeom.embeddings.metrics.unit_rows import ENTRIES, Index, UnitRows, sum_by
+from optgeom.errors import InvalidInputError
+
+ROWS = 4096
+SEEDS = 3
+
+
+@dataclass(frozen=True)
+class SampleMetrics:
+    """Metrics of sampled rows; an `Estimate` whose value is nan is n/a, and so is None.
+
+    Attributes
+    ----------
+    uniformity : Estimate
+    tolerance, conditional_tolerance : Estimate
+        The second is n/a where no class has two rows.
+    alignment : Estimate or None
+        None without views.
+    saa : Estimate or None
+    saa_per_class : tuple of Estimate, length C, or None
+        None without views; n/a for a class without rows.
+    cac : Estimate
+    cac_per_class : tuple of Estimate, length C
+        n/a for a class of one image or none.
+    penalty_entropy : Estimate or None
+        None without a temperature.
+    nearest_mean : Estimate
+    nearest_mean_per_class : tuple of Estimate, length C
+        Accuracy of the nearest class mean; n/a for a class of one row whose mean is that row.
+    """
+
+    uniformity: Estimate
+    tolerance: Estimate
+    conditional_tolerance: Estimate
+    alignment: Estimate | None
+    saa: Estimate | None
+    saa_per_class: tuple[Estimate, ...] | None
+    cac: Estimate
+    cac_per_class: tuple[Estimate, ...]
+    penalty_entropy: Estimate | None
+    nearest_mean: Estimate
+    nearest_mean_per_class: tuple[Estimate, ...]
+
+
+def sample_metrics(
+    rows: Any,
+    codes: Any,
+    num_classes: int | None = None,
+    groups: Any = None,
+    temperature: float | None = None,
+    means: npt.ArrayLike | None = None,
+    seed: int = 0,
+    size: int = ROWS,
+    seeds: int = SEEDS,
+    t: float = 2.0,
+    share: float = 0.05,
+) -> SampleMetrics:
+    """All metrics of this file.
+
+    Parameters
+    ----------
+    rows : (n, d)
+        Unit rows, n >= 2.
+    codes : (n,)
+        Class of each row, 0 to C - 1.
+    num_classes : int, optional
+        C; the largest code plus 1 by default.
+    groups : (n,), optional
+        Id of the image that each row is a view of.
+    temperature : float, optional
+        tau > 0 of the training loss, for the penalty entropy.
+    means : (C, d), optional
+        Class means to classify by, such as those of the training rows; the means of the rows themselves by default, which flatters
+        small classes. Nan rows are classes without a mean.
+    seed : int
+    size, seeds : int
+        Rows of a sample (one image more or less where there are views), and samples.
+    t : float
+        t > 0 of the uniformity.
+    share : float
+        In (0, 1): the neighbours that CAC looks at.
+
+    Returns
+    -------
+    SampleMetrics
+        With a standard error of 0 where all rows fit into one sample.
+
+    Raises
+    ------
+    InvalidInputError
+        A parameter outside its domain; rows that are not unit rows; codes or groups that do not fit them.
+
+    References
+    ----------
+    Wang, Isola 2020, arXiv 2005.10242 (uniformity, alignment); Wang, Liu 2021, arXiv 2012.09740 (tolerance, relative penalties);
+    Mildenberger, Hager, Rueckert, Menten 2025, arXiv 2503.17024 (SAA, CAC); Papyan, Han, Donoho 2020, arXiv 2008.08186 (nearest class
+    mean, NC4).
+    """
+    found = UnitRows.of(rows, codes, num_classes, groups)
+    if found.n < 2:
+        raise InvalidInputError(f"`rows` must be at least 2; got {found.n} (pairs of distinct rows are compared)")
+    if temperature is not None:
+        temperature = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
+    t = _checks.real("t", t, above=0.0, hint="2 is usual")
+    share = _checks.real("share", share, above=0.0, hint="0.05 is five percent of the rows")
+    if share >= 1:
+        raise InvalidInputError(f"`share` must be below 1; got {share!r} (0.05 is five percent of the rows)")
+    size, seeds = int(_checks.integer("size", size, at_least=2)), int(_checks.integer("seeds", seeds, at_least=1))
+    seed = int(_checks.integer("seed", seed, at_least=0))
+    samples = [found] if found.n <= size else (found.subset(index) for index in draws(found, size, seeds, seed))
+    pairs = _Repeats(tuple(_repeat(part, t, share, temperature) for part in samples), found.num_classes, found.n <= size)
+    every, within = tolerance(found)
+    shares = _nearest_mean(found, means)
+    return SampleMetrics(
+        pairs.uniformity(),
+        Estimate.exact(every, found.n),
+        Estimate.exact(within, found.n),
+        Estimate.exact(alignment(found), found.n) if found.has_views else None,
+        pairs.mean("same_image") if found.has_views else None,
+        pairs.by_class("same_image") if found.has_views else None,
+        pairs.mean("same_class"),
+        pairs.by_class("same_class"),
+        pairs.mean("entropy") if temperature is not None else None,
+        Estimate.exact(_nanmean(shares), found.n),
+        tuple(Estimate.exact(_nanmean(shares[found.codes == c]), int(found.counts[c])) for c in range(found.num_classes)),
+    )
+
+
+def tolerance(found: UnitRows) -> tuple[float, float]:
+    """Tolerance and its conditional version over all pairs of distinct rows, from class sums; nan without such pairs."""
+    counts = found.counts.astype(np.float64)
+    # sum over pairs of one class = |sum z|^2 - n, which rounding may leave at 1e-16 n
+    total = float(np.sum(np.sum(found.class_sums() ** 2, axis=1) - counts))
+    pairs = float(np.sum(counts * (counts - 1)))
+    return total / (found.n * (found.n - 1.0)), total / pairs if pairs else math.nan
+
+
+def alignment(found: UnitRows) -> float:
+    """Mean over images with several views of the mean of |z - z'|^2 over pairs of views; nan without one."""
+    if found.images is None:
+        return math.nan
+    views = np.bincount(found.images).astype(np.float64)
+    several = views > 1
+    if not several.any():
+        return math.nan
+    sums = np.zeros((views.size, found.rows.shape[1]))
+    for block, part in found.in_blocks():
+        sums += sum_by(found.images[block], part, views.size)
+    means = sums / views[:, None]
+    scatter = np.zeros(views.size)
+    for block, part in found.in_blocks():
+        image = found.images[block]
+        scatter += np.bincount(image, np.sum((part - means[image]) ** 2, axis=1), minlength=views.size)
+    # sum over ordered pairs of |z - z'|^2 = 2 V sum |z - mean|^2, over V (V - 1) pairs
+    return float(np.mean(2 * scatter[several] / (views[several] - 1)))
+
+
+def _nearest_mean(found: UnitRows, means: npt.ArrayLike | None) -> Array:
+    """(n,) chance that the row's class is the one with the nearest mean, ties broken at random; nan where n/a."""
+    counts = found.counts.astype(np.float64)
+    usable: npt.NDArray[np.bool_]
+    if means is None:
+        with np.errstate(invalid="ignore"):
+            table = found.class_sums() / counts[:, None]
+        usable = np.asarray(counts > 1)
+    else:
+        table = np.asarray(means, dtype=np.float64)
+        wanted = (found.num_classes, found.rows.shape[1])
+        if table.shape != wanted or np.any(np.isinf(table)):
+            raise InvalidInputError(f"`means` must be finite (nan for no mean), (C, d) = {wanted}; got shape {table.shape}")
+        usable = np.asarray(~np.isnan(table).any(axis=1))
+    present = np.asarray(~np.isnan(table).any(axis=1))
+    held = np.where(present[:, None], table, 0.0)
+    bias = np.where(present, np.sum(held**2, axis=1) / 2, math.inf)
+    hit = np.empty(found.n)
+    for block in blocks(found.n, max(found.num_classes, found.rows.shape[1]), ENTRIES):
+        score = found.take(block) @ held.T - bias  # (1 - |z - m|^2) / 2
+        codes = found.codes[block]
+        tied = score >= score.max(axis=1, keepdims=True) - TIE
+        hit[block] = tied[np.arange(codes.size), codes] / tied.sum(axis=1)
+    return np.where(usable[found.codes], hit, math.nan)
+
+
+def draws(found: UnitRows, size: int, seeds: int, seed: int) -> Iterator[Index]:
+    """Row numbers of each sample: `size` rows, or whole images until there are as many."""
+    for repeat in range(seeds):
+        rng = np.random.default_rng([seed, repeat])
+        if found.images is None:
+            yield np.sort(rng.choice(found.n, size, replace=False))
+            continue
+        views = np.bincount(found.images)
+        order = rng.permutation(views.size)
+        taken = order[: max(1, int(np.searchsorted(np.cumsum(views[order]), size, side="right")))]
+        yield np.flatnonzero(np.isin(found.images, taken))
+
+
+@dataclass(frozen=True, eq=False)
+class _Repeat:
+    """Pair statistics of one sample, with what is needed to average them."""
+
+    codes: Index
+    pairs: PairStatistics
+    in_company: npt.NDArray[np.bool_]  # (n,) whether the class has a second image: without it nobody is there to be near to
+
+
+def _repeat(part: UnitRows, t: float, share: float, temperature: float | None) -> _Repeat:
+    return _Repeat(part.codes, pair_statistics(part, t, share, temperature), np.asarray(part.image_counts[part.codes] > 1))
+
+
+@dataclass(frozen=True)
+class _Repeats:
+    """All samples; a single one is all rows, hence exact."""
+
+    repeats: tuple[_Repeat, ...]
+    num_classes: int
+    exact: bool
+
+    def estimate(self, values: Sequence[float]) -> Estimate:
+        rows = min(repeat.codes.size for repeat in self.repeats)
+        return Estimate.exact(values[0], rows) if self.exact else Estimate.of_repeats(values, rows)
+
+    def uniformity(self) -> Estimate:
+        return self.estimate([repeat.pairs.uniformity for repeat in self.repeats])
+
+    def _terms(self, name: str) -> Iterator[tuple[Index, Array]]:
+        for repeat in self.repeats:
+            values = getattr(repeat.pairs, name)
+            terms = np.full(repeat.codes.size, math.nan) if values is None else np.asarray(values)
+            yield repeat.codes, np.where(repeat.in_company, terms, math.nan) if name == "same_class" else terms
+
+    def mean(self, name: str) -> Estimate:
+        return self.estimate([_nanmean(terms) for _, terms in self._terms(name)])
+
+    def by_class(self, name: str) -> tuple[Estimate, ...]:
+        held = [_means_by_class(codes, terms, self.num_classes) for codes, terms in self._terms(name)]
+        return tuple(self.estimate([float(values[c]) for values in held]) for c in range(self.num_classes))
+
+
+def _means_by_class(codes: Index, terms: Array, num_classes: int) -> Array:
+    known = ~np.isnan(terms)
+    count = np.bincount(codes[known], minlength=num_classes)
+    total = np.bincount(codes[known], terms[known], minlength=num_classes)
+    return np.where(count > 0, total / np.maximum(count, 1), math.nan)
+
+
+def _nanmean(values: Array) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else math.nan

@@ -1,0 +1,156 @@
+r"""Does an embedding of samples have the geometry of the optimum? Sample similarity r2 and Procrustes r2.
+
+Both compare samples, row by row, with the optimum of weighted InfoNCE. The class similarity r2 of class means is another quantity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom import _checks
+from optgeom._numerics import Array, blocks
+from optgeom.embeddings.metrics.unit_rows import ENTRIES, normalised
+from optgeom.errors import InvalidInputError
+from optgeom.prototypes import align
+
+LATENTS = ("cosine", "euclidean")
+CONSTANT = 1e-6  # standard deviation, relative to the largest |s*|, below which s* is constant: a regular simplex has nothing to explain
+
+
+def sample_similarity_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: str = "cosine") -> float:
+    r"""Share of the variation of the optimal similarities that the embedding has, over pairs of distinct samples:
+
+        1 - sum_{i<j} (s_ij - s*_ij)^2 / sum_{i<j} (s*_ij - mean s*)^2.
+
+    Parameters
+    ----------
+    rows : (n, d)
+        The embedding; cosine: any non-zero rows.
+    optimum : (n, q)
+        Vectors of the optimum (`Realization.embedding`), in the same order.
+    latent : {"cosine", "euclidean"}
+        s_ij is the cosine, or -|z_i - z_j|^2. The temperature cancels.
+
+    Returns
+    -------
+    float
+        At most 1, negative where the constant mean s* is nearer than the embedding; nan where s* is constant (n/a).
+
+    Raises
+    ------
+    InvalidInputError
+        Tables that are not finite or of different lengths, fewer than three rows, or a zero row under the cosine.
+    """
+    given, target = _pair(rows, optimum)
+    if _checks.choice("latent", latent, LATENTS) == "cosine":
+        given, target = _unit("rows", given), _unit("optimum", target)
+        return _r2(_cosines(given), _cosines(target), given.shape[0])
+    return _r2(_distances(given), _distances(target), given.shape[0])
+
+
+def procrustes_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: str = "cosine", scale: bool = False) -> float:
+    r"""Share of the spread of the optimum that the embedding has after the best rotation or reflection:
+
+        1 - min_{Q, s, b} sum_i |y_i - s Q z_i - b|^2 / sum_i |y_i - mean y|^2,      Q in O(d).
+
+    Parameters
+    ----------
+    rows : (n, d)
+        z_i; the narrower of the two tables is padded with zero columns.
+    optimum : (n, q)
+        y_i.
+    latent : {"cosine", "euclidean"}
+        The translation b is allowed for the Euclidean latent only: on the sphere it is no symmetry. Rows are taken as they are.
+    scale : bool
+        Allow a scale s >= 0; s = 1 otherwise, since the temperature fixes it.
+
+    Returns
+    -------
+    float
+        At most 1; nan where all rows of the optimum coincide (n/a). With translation and scale it is 1 minus the disparity of
+        `scipy.spatial.procrustes`.
+
+    Raises
+    ------
+    InvalidInputError
+        Tables that are not finite or of different lengths, or fewer than three rows.
+
+    References
+    ----------
+    Schoenemann 1966, A generalized solution of the orthogonal Procrustes problem. Gower 1975, Generalized Procrustes analysis.
+    """
+    source, target = _pair(rows, optimum)
+    _checks.choice("latent", latent, LATENTS)
+    centred = target - target.mean(axis=0)
+    total = float(np.sum(centred**2))
+    if total <= CONSTANT**2 * max(float(np.sum(target**2)), np.finfo(np.float64).tiny):
+        return math.nan
+    if latent == "euclidean":
+        source, target = source - source.mean(axis=0), centred
+    turned = align(source, target)
+    padded = np.pad(target, ((0, 0), (0, turned.shape[1] - target.shape[1])))
+    if scale:
+        size = float(np.sum(turned**2))
+        turned = turned * (float(np.sum(turned * padded)) / size if size > 0 else 0.0)
+    return 1.0 - float(np.sum((padded - turned) ** 2)) / total
+
+
+Similarities = Callable[[slice], Array]
+
+
+def _cosines(rows: Array) -> Similarities:
+    return lambda block: np.asarray(np.clip(rows[block] @ rows.T, -1.0, 1.0))
+
+
+def _distances(rows: Array) -> Similarities:
+    from scipy.spatial.distance import cdist
+
+    return lambda block: np.asarray(-cdist(rows[block], rows, "sqeuclidean"))
+
+
+def _r2(given: Similarities, optimal: Similarities, n: int) -> float:
+    """Two passes: the mean first, so that a small spread keeps its digits."""
+    parts = list(blocks(n, n, ENTRIES))
+    total, largest = 0.0, 0.0
+    for block in parts:
+        wanted = _off(optimal(block), block, 0.0)
+        total += float(wanted.sum())
+        largest = max(largest, float(np.abs(wanted).max()))
+    mean = total / (n * (n - 1.0))
+    error, spread = 0.0, 0.0
+    for block in parts:
+        wanted = optimal(block)
+        error += float(np.sum(_off(given(block) - wanted, block, 0.0) ** 2))
+        spread += float(np.sum(_off(wanted - mean, block, 0.0) ** 2))
+    if spread <= CONSTANT**2 * largest**2 * n * (n - 1.0):
+        return math.nan
+    return 1.0 - error / spread
+
+
+def _off(values: Array, block: slice, diagonal: float) -> Array:
+    at = np.arange(block.start, block.start + values.shape[0])
+    values[at - block.start, at] = diagonal
+    return values
+
+
+def _pair(rows: npt.ArrayLike, optimum: npt.ArrayLike) -> tuple[Array, Array]:
+    given, target = np.asarray(rows, dtype=np.float64), np.asarray(optimum, dtype=np.float64)
+    if given.ndim != 2 or target.ndim != 2 or given.shape[0] != target.shape[0] or given.shape[0] < 3:
+        came = f"{given.shape} and {target.shape}"
+        raise InvalidInputError(f"`rows` and `optimum` must be (n, d) and (n, q) with the same n >= 3; got {came} (one row a sample)")
+    for name, table in (("rows", given), ("optimum", target)):
+        if not np.all(np.isfinite(table)):
+            row, column = np.argwhere(~np.isfinite(table))[0]
+            raise InvalidInputError(f"`{name}` must be finite; got {table[row, column]} in row {row}, column {column} (leave the row out)")
+    return given, target
+
+
+def _unit(name: str, table: Array) -> Array:
+    zero = np.flatnonzero(~table.any(axis=1))
+    if zero.size:
+        raise InvalidInputError(f"`{name}` must have no zero row, which has no cosine; got one in row {int(zero[0])} (leave it out)")
+    return normalised(table)
