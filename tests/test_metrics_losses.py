@@ -238,7 +238,7 @@ def test_views_are_taken_where_they_are():
     assert abs(found.value - sum(total)) < 4 * found.standard_error and found.standard_error < 0.02
     assert not found.views_missing and found.stand_ins == 0
     without = empirical_risk(images, codes[::2], loss, batches=4000)
-    assert without.views_missing and without.value > found.value + 0.3
+    assert without.views_missing and without.value > found.value + 0.1  # other images are less alike than views
 
 
 @pytest.mark.parametrize("sampling, alpha", [("ucl", 1.0), ("scl", 1.0), ("ucl", 0.0)])
