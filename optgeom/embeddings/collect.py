@@ -1,0 +1,223 @@
+"""Class moments and covariances of a source, in one or two passes, shard by shard where it has shards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from optgeom import _checks
+from optgeom.embeddings import shard_workers
+from optgeom.embeddings.first_pass import FirstPass
+from optgeom.embeddings.moments import ClassMoments, WithinClass
+from optgeom.embeddings.row_sample import SampledRows, said_name, source_parts
+from optgeom.embeddings.second_pass import SecondPass, from_single_pass
+from optgeom.embeddings.source import Source
+from optgeom.embeddings.unit_rows import NormSpread
+
+# Shards are read in at most so many units, whatever the number of workers: the sums are then added in the same order, so that the result
+# does not depend on the number of workers, and not more than so many states are sent.
+MOST_UNITS = 64
+_BATCH_ENTRIES = 2**23  # 32 MiB of float32, where the source says how long its rows are
+_BATCH_ROWS = 16384
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """What two passes know about the rows of a source.
+
+    Attributes
+    ----------
+    moments : ClassMoments
+    within : WithinClass
+    num_rows : int
+        Rows read, those with ignored labels too.
+    num_views : int
+        Unit rows that the images are made of.
+    norms : NormSpread
+        Norms of the rows as stored.
+    ignored : dict
+        Rows of each ignored label that occurs.
+    two_passes : bool
+        False where the source could be read only once: the covariance of a class is then known up to its trace.
+    notes : tuple of str
+        What was done to the rows and labels, and what could not be done.
+    samples : tuple of SampledRows
+        One a seed, where a sample was asked for.
+    """
+
+    moments: ClassMoments
+    within: WithinClass
+    num_rows: int
+    num_views: int
+    norms: NormSpread
+    ignored: dict[str, int] = field(default_factory=dict)
+    two_passes: bool = True
+    notes: tuple[str, ...] = ()
+    samples: tuple[SampledRows, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """What the readers of all shards are told."""
+
+    ignore: tuple[int | str, ...]
+    rows: int | None
+    total_scatter: bool
+    sample: int
+    seeds: tuple[int, ...]
+    moments: ClassMoments | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Unit:
+    """Consecutive shards that are read by one worker."""
+
+    first: int
+    shards: list[Source]
+
+
+def collect(
+    source: Source,
+    ignore: Sequence[int | str] = (),
+    workers: int = 1,
+    dask: Any = None,
+    batch_rows: int | None = None,
+    *,
+    sample: int = 0,
+    seeds: Sequence[int] = (0, 1, 2),
+) -> Collected:
+    """Read a source and return its class moments.
+
+    Parameters
+    ----------
+    source : Source
+        A method `shards()`, where there is one, gives sources that can be read by themselves; each is read by one worker.
+    ignore : sequence of int or str
+        Labels to leave out.
+    workers : int
+        Processes (joblib) over which the shards are spread; 1 reads them in this one.
+    dask : str or distributed.Client, optional
+        Address of a dask.distributed scheduler, whose workers can read the shards; replaces `workers`.
+    batch_rows : int, optional
+        Rows at a time; chosen from the length of a row.
+    sample : int
+        Rows (images, where views are rows) to keep for each of the `seeds`; 0 keeps none.
+
+    Returns
+    -------
+    Collected
+        Equal to 1e-10 however the rows are split into batches, and equal to the last bit for any number of workers.
+
+    Raises
+    ------
+    InvalidInputError
+        Rows that are not finite or zero (found in the whole source, the first is named), labels that are missing or not of one kind,
+        a group with two labels, or a source that changed between the passes. Rows are numbered within their shard, which is named.
+    MissingDependencyError
+        joblib or dask is needed and not there.
+    SolverError
+        A worker was lost.
+    """
+    workers = int(_checks.integer("workers", workers, at_least=1, hint="1 reads in this process"))
+    if batch_rows is not None:
+        batch_rows = int(_checks.integer("batch_rows", batch_rows, at_least=1))
+    sample = int(_checks.integer("sample", sample, at_least=0, hint="0 keeps none"))
+    parts = source_parts(source)
+    twice = source.re_readable and all(part.re_readable for part in parts)
+    reading = _Reading(tuple(ignore), batch_rows, not twice, sample, tuple(seeds))
+    units = _units(parts)
+    first = _merged(shard_workers.run(_read_first, reading, units, workers, dask), FirstPass(ignore, sample=sample, seeds=seeds))
+    moments = first.finish()
+    _, place, notes = first.names.finish()
+    if first.images is not None:
+        # All images are in memory: the second pass is over them, whether the source can be read again or not.
+        second = SecondPass(moments, ignore, said_name(source))
+        second.update_images(first.images, place)
+        within = second.finish()
+    elif twice:
+        again = replace(reading, moments=moments)
+        second = _merged(shard_workers.run(_read_second, again, units, workers, dask), SecondPass(moments, ignore, said_name(source)))
+        within = second.finish()
+    else:
+        within = from_single_pass(moments)
+    exact = twice or first.images is not None
+    samples = first.samples()
+    told = (*notes, *_notes(first, moments, within, samples, exact))
+    return Collected(moments, within, first.num_rows, first.norms.count, first.norms, first.names.left_out, exact, told, samples)
+
+
+def _notes(
+    first: FirstPass, moments: ClassMoments, within: WithinClass, samples: tuple[SampledRows, ...], exact: bool
+) -> Iterator[str]:
+    norms = first.norms
+    if not norms.unit:
+        spread = f"norms {norms.smallest:.3g} to {norms.largest:.3g}, mean {norms.mean:.3g}"
+        yield f"rows were not of length 1 ({spread}): normalised"
+    images = int(moments.counts.sum())
+    if first.images is not None:
+        least, most = int(first.images.views.min()), int(first.images.views.max())
+        yield f"{norms.count} rows are views of {images} images, {least if least == most else f'{least} to {most}'} each: averaged"
+    elif norms.count != images:
+        yield f"{images} images of {norms.count // images} views each: averaged"
+    if any(sample.cut for sample in samples):
+        yield f"{max(sample.cut for sample in samples)} views of sampled images left out, so that all have as many"
+    if not exact:
+        yield "the source could be read only once: covariances of single classes have the pooled shape"
+    elif within.projected is None:
+        yield f"too many classes ({len(moments.names)}) for the projections of each: covariances of single classes have the pooled shape"
+
+
+def _units(parts: list[Source]) -> list[_Unit]:
+    step = math.ceil(len(parts) / MOST_UNITS) or 1
+    return [_Unit(start, parts[start : start + step]) for start in range(0, len(parts), step)]
+
+
+def _merged(states: Generator[Any, None, None], total: Any) -> Any:
+    with closing(states):
+        for state in states:
+            total.merge(state)
+    return total
+
+
+def _read_first(reading: _Reading, unit: _Unit) -> FirstPass:
+    total: FirstPass | None = None
+    for shard, source in enumerate(unit.shards, unit.first):
+        state = FirstPass(
+            reading.ignore,
+            total_scatter=reading.total_scatter,
+            sample=reading.sample,
+            seeds=reading.seeds,
+            source=said_name(source),
+            shard=shard,
+        )
+        for batch in source.batches(reading.rows or _rows_at_once(source)):
+            state.update(batch)
+        if total is None:
+            total = state
+        else:
+            total.merge(state)
+    assert total is not None, "a unit has at least one shard"
+    return total
+
+
+def _read_second(reading: _Reading, unit: _Unit) -> SecondPass:
+    assert reading.moments is not None
+    total: SecondPass | None = None
+    for source in unit.shards:
+        state = SecondPass(reading.moments, reading.ignore, said_name(source))
+        for batch in source.batches(reading.rows or _rows_at_once(source)):
+            state.update(batch)
+        if total is None:
+            total = state
+        else:
+            total.merge(state)
+    assert total is not None, "a unit has at least one shard"
+    return total
+
+
+def _rows_at_once(source: Source) -> int:
+    shape = getattr(source, "row_shape", None)
+    return _BATCH_ROWS if shape is None else min(max(_BATCH_ENTRIES // max(1, math.prod(shape)), 256), 4 * _BATCH_ROWS)

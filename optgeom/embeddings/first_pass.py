@@ -1,0 +1,271 @@
+"""First pass over a source: counts, sums and squares of the images of each class, in float64 whatever the type of the rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom._numerics import Array, blocks
+from optgeom.embeddings.class_names import ClassNames
+from optgeom.embeddings.image_table import ImageTable, distinct_ids
+from optgeom.embeddings.moments import ClassMoments
+from optgeom.embeddings.row_sample import RowSample, SampledRows
+from optgeom.embeddings.source import Batch
+from optgeom.embeddings.unit_rows import (
+    BLOCK_ENTRIES,
+    Faults,
+    NormSpread,
+    check_length,
+    embeddings_of,
+    inverse,
+    row_norms,
+    unit_images,
+    unit_views,
+)
+from optgeom.errors import InvalidInputError
+
+# Rows that are summed into classes at once: 8 MiB of float64 at most, which the level-3 cache holds; more rows than classes, so that
+# writing the (C, d) sums is cheap beside reading the rows.
+_PRODUCT_ENTRIES = 2**20
+_ROWS_PER_CLASS = 4
+_FEWEST_ROWS = 512
+
+
+class FirstPass:
+    """Sums that can be added to, merged in any order and sent between processes.
+
+    Parameters
+    ----------
+    ignore : sequence of int or str
+        Labels to leave out.
+    total_scatter : bool
+        Also sum z z' over all images, for sources that cannot be read twice.
+    sample, seeds : int, sequence of int
+        Rows (images) to keep for each seed.
+    source : str
+        Name of what is read, for messages.
+    shard : int
+        Number of the shard, so that "the first row" means the same whatever is merged first.
+
+    Attributes
+    ----------
+    names : ClassNames
+    faults : Faults
+        Rows without a direction so far; `finish` refuses them.
+    norms : NormSpread
+    num_rows : int
+        Rows read, ignored ones too.
+    images : ImageTable or None
+        Where views are rows: all images.
+    """
+
+    def __init__(
+        self,
+        ignore: Sequence[int | str] = (),
+        *,
+        total_scatter: bool = False,
+        sample: int = 0,
+        seeds: Sequence[int] = (0,),
+        source: str = "",
+        shard: int = 0,
+    ) -> None:
+        self.names = ClassNames(ignore, source)
+        self.faults = Faults()
+        self.norms = NormSpread()
+        self.num_rows = 0
+        self.images: ImageTable | None = None
+        self._want_scatter = total_scatter
+        self._samples = [RowSample(sample, seed, shard) for seed in seeds] if sample else []
+        self._source = source
+        self._shard = shard
+        self._shape: tuple[int, ...] | None = None
+        self._grouped = False
+        self._counts = np.empty(0, dtype=np.int64)
+        self._squares = np.empty(0)
+        self._sums = np.empty((0, 0))
+        self._scatter: Array | None = None
+
+    def update(self, batch: Batch) -> None:
+        """Add the rows of a batch.
+
+        Raises
+        ------
+        InvalidInputError
+            Labels as `ClassNames.encode`; rows that differ in shape from those before; a group with two labels. Rows that are not finite
+            or zero are counted first, and refused by `finish`.
+        """
+        rows = embeddings_of(batch, self._source)
+        self._same_shape(rows.shape[1:], batch.groups is not None)
+        codes = self.names.encode(batch.labels, batch.start)
+        check_length("labels", codes, rows, self._source)
+        groups = batch.groups
+        if groups is not None:
+            check_length("group_ids", groups, rows, self._source)
+        self.num_rows += len(rows)
+        numbers = np.arange(batch.start, batch.start + len(rows))
+        if codes.min(initial=0) < 0:
+            kept = np.flatnonzero(codes >= 0)
+            rows, codes, numbers = rows[kept], codes[kept], numbers[kept]
+            groups = None if groups is None else np.asarray(groups)[kept]
+        if not len(rows):
+            return
+        self._grow(len(self.names))
+        if groups is not None:
+            self._update_groups(rows, codes, numbers, groups)
+            return
+        for sample in self._samples:
+            sample.update(rows, codes, numbers)
+        if rows.ndim == 3:
+            self._update_views(rows, codes, numbers)
+        else:
+            self._update_rows(rows, codes, numbers)
+
+    def merge(self, other: FirstPass) -> None:
+        """Add what `other` has read; `other` is not to be used again."""
+        if other._shape is not None:
+            self._same_shape(other._shape, other._grouped)
+        codes = self.names.merge(other.names)
+        self.faults.merge(other.faults)
+        self.norms.merge(other.norms)
+        self.num_rows += other.num_rows
+        for mine, theirs in zip(self._samples, other._samples, strict=True):
+            mine.merge(theirs, codes)
+        self._grow(len(self.names))
+        if codes.size and other._sums.size:
+            k = codes.size
+            self._counts[codes] += other._counts[:k]
+            self._squares[codes] += other._squares[:k]
+            self._sums[codes] += other._sums[:k]
+        if other._scatter is not None:
+            self._scatter = other._scatter if self._scatter is None else self._scatter + other._scatter
+        if other.images is not None:
+            self.images = ImageTable(other.images.dim, self._source) if self.images is None else self.images
+            self.images.merge(other.images, codes, self.names.running)
+
+    def finish(self) -> ClassMoments:
+        """Moments in class order.
+
+        Raises
+        ------
+        InvalidInputError
+            A row that is not finite or zero (the first is named, all are counted); no row; only ignored labels; labels of two kinds.
+        """
+        self.faults.refuse()
+        names, place, _ = self.names.finish()
+        size, dim = len(names), self._sums.shape[1]
+        counts, squares, sums = np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros((size, dim))
+        held = self._of_images() if self.images is not None else self
+        counts[place], squares[place], sums[place] = held._counts[:size], held._squares[:size], held._sums[:size]
+        return ClassMoments(names, counts, sums, squares, held._scatter)
+
+    def samples(self) -> tuple[SampledRows, ...]:
+        """The rows kept for each seed, with class indices as in `finish`."""
+        _, place, _ = self.names.finish()
+        return tuple(sample.finish(place) for sample in self._samples)
+
+    def _of_images(self) -> FirstPass:
+        """The sums over the table of images: what each of them is, is known only now."""
+        assert self.images is not None
+        held = FirstPass(total_scatter=self._want_scatter)
+        held._shape = (self.images.dim,)
+        held._grow(len(self.names))
+        for images, codes in self.images.images():
+            held._add_images(images, codes)
+        return held
+
+    def _update_rows(self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any]) -> None:
+        dim = rows.shape[1]
+        step = min(max(_ROWS_PER_CLASS * len(self.names), _FEWEST_ROWS), max(1, _PRODUCT_ENTRIES // dim))
+        step = math.ceil(len(rows) / math.ceil(len(rows) / step))  # equal parts: a short rest would cost as much as a long one
+        buffer, norms = np.empty((step, dim)), np.empty(step)
+        for start in range(0, len(rows), step):
+            part = slice(start, min(start + step, len(rows)))
+            stored, block, length = rows[part], buffer[: part.stop - start], norms[: part.stop - start]
+            for small in blocks(len(stored), dim, BLOCK_ENTRIES):
+                block[small] = stored[small]
+                length[small] = row_norms(block[small])
+            self._look(stored, length, numbers[part])
+            weights = inverse(length)
+            self._add(block, codes[part], weights)
+            if self._want_scatter:
+                block *= weights[:, None]
+                self._add_scatter(block)
+        own = np.bincount(codes, minlength=len(self._counts))
+        self._counts += own
+        self._squares += own
+
+    def _update_views(self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any]) -> None:
+        for part in blocks(len(rows), math.prod(rows.shape[1:]), BLOCK_ENTRIES):
+            images, norms = unit_images(rows[part])
+            self._look(rows[part], norms, numbers[part])
+            self._add_images(images, codes[part])
+
+    def _update_groups(self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any], groups: Any) -> None:
+        if self.images is None:
+            self.images = ImageTable(rows.shape[-1], self._source)
+        ids, local = distinct_ids(groups, numbers, self._source)
+        for sample in self._samples:
+            sample.update(rows, codes, numbers, ids, local)
+        views = rows.shape[1] if rows.ndim == 3 else 1
+        for part in blocks(len(rows), math.prod(rows.shape[1:]), _PRODUCT_ENTRIES):
+            unit, norms = unit_views(rows[part])
+            self._look(rows[part], norms, numbers[part])
+            present, inside = np.unique(local[part], return_inverse=True)
+            sums = unit.sum(axis=1) if rows.ndim == 3 else unit
+            self.images.add([ids[k] for k in present.tolist()], inside, sums, codes[part], views, self.names.running)
+
+    def _add_images(self, images: Array, codes: npt.NDArray[np.intp]) -> None:
+        self._add(images, codes, np.ones(len(images)))
+        self._counts += np.bincount(codes, minlength=len(self._counts))
+        self._squares += np.bincount(codes, weights=np.einsum("ij,ij->i", images, images), minlength=len(self._counts))
+        if self._want_scatter:
+            self._add_scatter(images)
+
+    def _add(self, block: Array, codes: npt.NDArray[np.intp], weights: Array) -> None:
+        """Sums of the weighted rows of each class."""
+        from scipy.sparse import csc_array
+
+        # 32-bit indices, since scipy looks through the values of longer ones to see whether these would do.
+        columns = np.arange(codes.size + 1, dtype=np.int32)
+        codes = codes.astype(np.int32)
+        size = len(self._sums)
+        if size <= 2 * codes.size:
+            self._sums += csc_array((weights, codes, columns), shape=(size, codes.size)) @ block
+        else:
+            present, inside = np.unique(codes, return_inverse=True)
+            self._sums[present] += csc_array((weights, inside.astype(np.int32), columns), shape=(present.size, codes.size)) @ block
+
+    def _add_scatter(self, images: Array) -> None:
+        scatter = images.T @ images
+        self._scatter = scatter if self._scatter is None else self._scatter + scatter
+
+    def _look(self, rows: npt.NDArray[Any], norms: Array, numbers: npt.NDArray[Any]) -> None:
+        self.norms.add(norms)
+        self.faults.look(rows, norms, numbers, self._shard, self._source)
+
+    def _same_shape(self, shape: tuple[int, ...], grouped: bool) -> None:
+        if self._shape is None:
+            self._shape, self._grouped = shape, grouped
+        if shape != self._shape:
+            of = f" of {self._source}" if self._source else ""
+            raise InvalidInputError(
+                f"`embeddings` must have rows of one shape; got {self._shape} and {shape}{of} (check that all files go together)"
+            )
+        if grouped != self._grouped:
+            raise InvalidInputError("`group_ids` must be given for all rows or for none; got batches of both kinds (add the missing ids)")
+
+    def _grow(self, classes: int) -> None:
+        """Room for more classes, by half again, so that classes that come one by one are not copied as often."""
+        assert self._shape is not None or not classes
+        if self._shape is None or classes <= len(self._sums):
+            return
+        size, dim = max(classes, len(self._sums) * 3 // 2), self._shape[-1]
+        old, sums = len(self._sums), np.zeros((size, dim))
+        sums[:old] = self._sums[:old] if old else 0.0
+        self._sums = sums
+        self._counts = np.concatenate([self._counts, np.zeros(size - old, dtype=np.int64)])
+        self._squares = np.concatenate([self._squares, np.zeros(size - old)])
