@@ -77,7 +77,9 @@ def test_npz_by_name(tmp_path, save, names):
 def test_npz_names_given(tmp_path):
     x, y = table(), labels()
     np.savez(tmp_path / "x.npz", X_train=x, y_train=y, X_test=x[:3], y_test=y[:3], image=y + 1)
-    with pytest.raises(InvalidInputError, match=r"got several that could be: X_train \(23, 5\), X_test \(3, 5\) \(choose by `vector_column`"):
+    with pytest.raises(
+        InvalidInputError, match=r"got several that could be: X_train \(23, 5\), X_test \(3, 5\) \(choose by `vector_column`"
+    ):
         open_embeddings(tmp_path / "x.npz")
     same(open_embeddings(tmp_path / "x.npz", vector_column="X_test", label_column="y_test"), x[:3], y[:3])
     same(open_embeddings(tmp_path / "x.npz", vector_column="X_train", label_column="y_train", group_column="image"), x, y, y + 1)
@@ -104,7 +106,10 @@ def test_npz_is_not_loaded_whole(tmp_path, save):
 
 
 BAD = [
-    (np.zeros(3), r"x.npy: the embeddings must have shape \(rows, dimensions\) or \(images, views, dimensions\); got shape \(3,\) \(one row"),
+    (
+        np.zeros(3),
+        r"x.npy: the embeddings must have shape \(rows, dimensions\) or \(images, views, dimensions\); got shape \(3,\)",
+    ),
     (np.zeros((2, 3, 1, 1)), r"got shape \(2, 3, 1, 1\) \(flatten each row: X.reshape\(len\(X\), -1\)\)"),
     (np.zeros((2, 3), complex), r"must be real numbers; got complex128 \(give the real and imaginary parts"),
     (np.array([["a", "b"]]), r"must be numbers; got values of type <U1 \(save X.astype\('float32'\) instead\)"),
@@ -186,5 +191,5 @@ def test_npz_without_a_table(tmp_path):
 
 def test_npy_has_no_columns(tmp_path):
     np.save(tmp_path / "x.npy", table())
-    with pytest.raises(InvalidInputError, match=r"an .npy file has no columns to choose from"):
+    with pytest.raises(InvalidInputError, match=r"an .npy file has no columns to choose from; got 'y' \(give `labels`"):
         open_embeddings(tmp_path / "x.npy", label_column="y")

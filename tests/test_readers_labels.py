@@ -57,6 +57,7 @@ def test_labels_of_another_length(path, tmp_path):
 def test_labels_apart_go_first(tmp_path):
     np.savez(tmp_path / "x.npz", X=table(), y=labels())
     same(open_embeddings(tmp_path / "x.npz", labels=labels() + 1), table(), labels() + 1)
+    same(open_embeddings(tmp_path / "x.npz", group_ids=tmp_path / "x.npz"), table(), labels(), labels())
 
 
 def test_one_hot_labels(path):
@@ -76,7 +77,7 @@ def test_files_that_are_not_there(tmp_path):
         open_embeddings(tmp_path / "no.npy")
     with pytest.raises(InvalidInputError, match=r"there must be at least one file of embeddings \(.npy, .npz, .*\); got none"):
         open_embeddings(str(tmp_path / "no-*.npy"))
-    with pytest.raises(InvalidInputError, match=r"x.h5: embeddings must be in .npy, .npz, .pt, .pth, .safetensors, .csv, .tsv, .parquet, or a fol"):
+    with pytest.raises(InvalidInputError, match=r"x.h5: embeddings must be in .npy, .npz, .pt, .pth, .safetensors, .*or a folder"):
         open_embeddings(tmp_path / "x.h5")
 
 

@@ -30,7 +30,7 @@ def find_faults(path: str, delimiter: str, columns: Sequence[str], skip: int, la
             elif fault:
                 more += 1
     except (csv.Error, UnicodeDecodeError) as error:
-        reason = str(error) if first is None else reason
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
     if first is None:
         return InvalidInputError(f"{path}: the file cannot be read as a table: {' '.join(reason.split())} (save it again)")
     others = f"so are {more} other lines: " if more else ""

@@ -140,7 +140,7 @@ def _first_cells(path: str, delimiter: str) -> tuple[list[str], int]:
     except OSError as error:
         raise unreadable(path, error) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInputError(f"cannot read the embeddings file {path}: line 1 is not UTF-8 text (save it as text)") from error
+        raise InvalidInputError(f"cannot read the embeddings file {path}: it is not UTF-8 text (save it as text)") from error
     if cells is None:
         raise no_rows(path)
     return cells, number

@@ -108,7 +108,8 @@ def _open_file(path: str, wanted: Wanted, labels_apart: bool) -> FileSource:
         return open_projector(path, wanted, labels_apart=labels_apart)
     if kind == "npy":
         if wanted != Wanted():
-            raise InvalidInputError(f"{path}: an .npy file has no columns to choose from; got {wanted} (give `labels` and `group_ids`)")
+            given = ", ".join(repr(name) for name in (wanted.vector, wanted.label, wanted.group) if name is not None)
+            raise InvalidInputError(f"{path}: an .npy file has no columns to choose from; got {given} (give `labels` and `group_ids`)")
         return FileSource(open_npy(path))
     if kind == "csv":
         return FileSource(open_csv(path, wanted, labels_apart=labels_apart))

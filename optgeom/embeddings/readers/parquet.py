@@ -17,7 +17,7 @@ from optgeom.embeddings.readers.values import no_rows, unreadable
 from optgeom.errors import InvalidInputError
 
 # Pages are read through a buffer of this size: without it a whole column of a row group is in memory, often the whole file.
-_BUFFER = 2**20
+_BUFFER = 2**16
 
 
 @dataclass(frozen=True)

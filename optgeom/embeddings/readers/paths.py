@@ -38,7 +38,7 @@ def matches(path: str) -> list[str]:
 
 
 def embedding_files(path: str, apart: Collection[str]) -> list[str]:
-    """Files of one kind, in natural order, without those in `apart`, which hold labels or group ids."""
+    """Files of one kind, in natural order; those of a folder or a pattern without `apart`, the files of labels and group ids."""
     if os.path.isdir(path):
         names = os.listdir(path)
         vectors = [name for name in projector.NAMES if name in names]
@@ -46,8 +46,9 @@ def embedding_files(path: str, apart: Collection[str]) -> list[str]:
         files = sorted((file for file in inside if os.path.isfile(file)), key=natural_key)
     else:
         files = matches(path)
-    real = {os.path.realpath(file) for file in apart}
-    files = [file for file in files if os.path.realpath(file) not in real]
+    if files != [path]:
+        real = {os.path.realpath(file) for file in apart}
+        files = [file for file in files if os.path.realpath(file) not in real]
     if not files:
         raise InvalidInputError(f"{path}: there must be at least one file of embeddings ({', '.join(KINDS)}); got none (check the path)")
     for file in files:

@@ -94,22 +94,21 @@ def _unpacked(path: str) -> Any:
         raise MissingDependencyError(
             "reading .pt needs PyTorch: pip install 'optgeom[torch]' (or save the embeddings as .npy or .safetensors)"
         ) from error
+    none = InvalidInputError(f"{path}: it must be a file written by torch.save; it is none, or cut off (save it again)")
     try:
-        # Files in the format from before torch 1.6 are no zip files and cannot be mapped.
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        with open(path, "rb") as file:
+            # Since torch 1.6 a zip file, which can be mapped; before, a row of pickles.
+            zipped, pickled = zipfile.is_zipfile(file), file.seek(0) == 0 and file.read(1) == b"\x80"
     except OSError as error:
         raise unreadable(path, error) from error
+    if not (zipped or pickled):
+        raise none
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
-        if not _written_by_torch(path):
-            raise InvalidInputError(f"{path}: it must be a file written by torch.save; it is none, or cut off (save it again)") from error
         raise InvalidInputError(
             f"{path}: it must hold tensors only; got other Python objects, which need pickle and are never unpickled "
             "(convert arrays with torch.from_numpy, then torch.save({'X': X, 'y': y}, path))"
         ) from error
-    except (RuntimeError, EOFError, ValueError) as error:
-        raise InvalidInputError(f"{path}: it must be a file written by torch.save; it is none, or cut off (save it again)") from error
-
-
-def _written_by_torch(path: str) -> bool:
-    with open(path, "rb") as file:
-        return zipfile.is_zipfile(path) or file.read(1) == b"\x80"
+    except Exception as error:  # on damaged bytes torch's reader fails in any way, with KeyError or struct.error too
+        raise none from error
