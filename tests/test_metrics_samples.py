@@ -111,7 +111,8 @@ def test_everything_at_one_point():
     codes, groups = np.repeat([0, 1], [6, 4]), np.repeat(np.arange(5), 2)
     order = np.random.default_rng(0).permutation(10)
     for index in (np.arange(10), order):
-        found = sample_metrics(np.tile([0.6, 0.8], (10, 1)), codes[index], groups=groups[index], temperature=0.1, share=0.3)
+        rows = unit(np.random.default_rng(1).normal(size=50) + 1e-14 * np.random.default_rng(2).normal(size=(10, 50)))
+        found = sample_metrics(rows, codes[index], groups=groups[index], temperature=0.1, share=0.3)
         assert found.uniformity.value == pytest.approx(0, abs=1e-12)
         assert found.saa.value == pytest.approx(1 / 9)
         assert [part.value for part in found.cac_per_class] == pytest.approx([5 / 9, 3 / 9])

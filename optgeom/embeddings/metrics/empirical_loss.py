@@ -125,8 +125,9 @@ def contrast_terms(cosines: Array, positives: Mask, log_weights: Array, log_alph
     number = positives.sum(axis=1)
     if log_alpha == -math.inf:
         return np.asarray(total - np.where(positives, scaled, 0.0).sum(axis=1) / number)
-    each = np.logaddexp(log_alpha, total[:, None] - scaled)
-    return np.asarray(np.where(positives, each, 0.0).sum(axis=1) / number)
+    row, column = np.nonzero(positives)  # a small share of all entries, and logaddexp is dear
+    each = np.logaddexp(log_alpha, total[row] - scaled[row, column])
+    return np.asarray(np.bincount(row, each, minlength=number.size) / number)
 
 
 def positives_of(at: Index, codes: Index, images: Index | None) -> tuple[Mask, int]:

@@ -42,7 +42,7 @@ from optgeom.losses.law import explicit
 
 ROWS = 4096
 SEEDS = 3
-ANCHORS = 512  # a draw of negatives costs as many binomials as there are rows, so each round takes a part of the anchors
+ANCHORS = 256  # a draw of negatives costs as many binomials as there are rows, so each round takes a part of the anchors
 LIMIT = "the limit of the loss minus log(views * (batch_size - 1))"
 NOTHING = "the loss itself, nothing left out"
 
@@ -355,6 +355,19 @@ def _log_weights(
     each = np.where(same, np.where(positives, own[:, None], 0.0), each)
     if not isinstance(loss, InfoNCE) or loss.negatives == math.inf:
         return log_nonnegative(each)
-    drawn = rng.multinomial(int(loss.negatives), each / each.sum(axis=1, keepdims=True))
     factor = 1.0 if loss.negatives_reduction == "sum" else 1.0 / loss.negatives
-    return log_nonnegative(drawn * factor)
+    return log_nonnegative(_drawn(each, int(loss.negatives), rng) * factor)
+
+
+def _drawn(masses: Array, number: int, rng: np.random.Generator) -> Array:
+    """(b, n) how often each row comes up among `number` independent negatives of each anchor."""
+    if 4 * number > masses.shape[1]:
+        return rng.multinomial(number, masses / masses.sum(axis=1, keepdims=True)).astype(np.float64)
+    # A binomial for each of n rows costs more than finding a few draws in the cumulative law.
+    law = np.cumsum(masses, axis=1)
+    found = np.empty_like(masses)
+    for anchor, cumulative in enumerate(law):
+        # In (0, total] and from the left: neither rounding nor a row without mass is ever hit.
+        at = np.searchsorted(cumulative, (1.0 - rng.random(number)) * cumulative[-1], side="left")
+        found[anchor] = np.bincount(at, minlength=cumulative.size)
+    return found
