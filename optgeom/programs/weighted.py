@@ -69,7 +69,8 @@ class WeightedProgram:
     def probabilities(self, cosines: Array) -> Array:
         """(G, G) P, 0 where there is no pair, and for anchors without a positive."""
         log_p, _ = self.log_softmax(cosines)
-        return np.where((self.count > 0) & self.anchored[:, None], np.exp(log_p), 0.0)
+        # Where there is no pair, log P may be large: a single sample does not occur in its own normaliser.
+        return np.where((self.count > 0) & self.anchored[:, None], np.exp(np.minimum(log_p, 0.0)), 0.0)
 
     def gradient(self, cosines: Array) -> Array:
         """(G, G) (P + P' - w~ - w~')/(2 tau n): half the derivative in A_ij = A_ji."""

@@ -46,7 +46,8 @@ def row_gaps(weights: Weights, similarity: npt.ArrayLike) -> Array:
     log_p = s - _log_norm(weights, s)[:, None]
     positive = np.isfinite(weights.log_rows)
     x = np.where(positive, log_p - np.where(positive, weights.log_rows, 0.0), 0.0)
-    p = np.where(weights.count > 0, np.exp(log_p), 0.0)
+    # Where there is no pair, log p may be large: a single sample does not occur in its own normaliser.
+    p = np.where(weights.count > 0, np.exp(np.minimum(log_p, 0.0)), 0.0)
     w = np.exp(weights.log_rows)
     # Beyond 1/2 the difference of probabilities is exact enough, and e^x may overflow where w~ is tiny.
     small = np.abs(x) < 0.5

@@ -29,6 +29,7 @@ from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
 
 NAMES = ("supcon", "soft-supcon", "y-aware", "x-clr")
+LARGEST_LOG = 1e12  # |log w|: what decides are differences of order 1, and beyond it those have few digits left
 LARGEST_GROUPS = 20000  # distinct labels up to which the G x G matrix of log weights is written down (3 GiB)
 
 
@@ -73,17 +74,27 @@ def y_aware(labels: Any, bandwidth: float, paper: bool) -> Scheme:
     """w = exp(-|y_i - y_j|^2 / (2 bandwidth^2)), without the 2 where `paper`."""
     sigma = _checks.real("bandwidth", bandwidth, above=0.0, hint="in the unit of the labels")
     index, distinct = distinct_rows(continuous(labels))
-    with np.errstate(over="ignore"):
-        squared = cdist(distinct, distinct, "sqeuclidean")
-    if not np.isfinite(squared).all():
-        raise InvalidInputError("`labels` must have finite squared distances; got an overflow (standardise the labels)")
-    log_weights = squared / -((1.0 if paper else 2.0) * sigma**2)
+    # In a unit that is a power of two, which is exact: squares of labels such as 1e200 or 1e-200 do not fit into a number.
+    unit = math.ldexp(1.0, math.frexp(float(np.abs(distinct).max()))[1] - 1)
+    squared = cdist(distinct / unit, distinct / unit, "sqeuclidean")
+    ratio = unit / sigma
+    rate = ratio * ratio / (1.0 if paper else 2.0)
+    largest = float(squared.max())
+    if largest > 0 and not largest * rate <= LARGEST_LOG:
+        came = f"{math.sqrt(largest) * ratio:.3g}"
+        raise InvalidInputError(
+            f"`bandwidth` must not be below a millionth of the largest distance of labels; got distances up to {came} times `bandwidth` "
+            "(standardise the labels, or raise the bandwidth)"
+        )
+    log_weights = squared * -(rate if largest > 0 else 1.0)
     return Scheme(index, distinct, log_weights, {"name": "y-aware", "bandwidth": sigma, "paper": bool(paper)})
 
 
 def x_clr(labels: Any, temperature: float) -> Scheme:
     """w = exp(cos(y_i, y_j) / temperature)."""
     tau = _checks.real("temperature", temperature, above=0.0, hint="the temperature of the label similarities, usually 0.1 to 1")
+    if 1 / tau > LARGEST_LOG:
+        raise InvalidInputError(f"`temperature` must be at least {1 / LARGEST_LOG:g} for x-clr; got {tau:g} (usual values are 0.1 to 1)")
     index, distinct = distinct_rows(continuous(labels))
     # The largest entry first: squares of entries such as 1e-200 would vanish.
     largest = np.abs(distinct).max(axis=1)

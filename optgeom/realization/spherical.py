@@ -93,7 +93,7 @@ def feasible_shifts(weights: Weights, temperature: float) -> ShiftRange:
     """
     pencil = _Pencil.of(weights, temperature)
     best, margin = pencil.maximise()
-    threshold = max(_lift.rank_threshold(1.0, 0.0), pencil.rounding)
+    threshold = _threshold(temperature, pencil.rounding)
     if margin < -pencil.rounding:
         return ShiftRange(None, None, margin, best, threshold)
     if margin <= pencil.rounding:
@@ -125,7 +125,7 @@ def largest_temperature(weights: Weights) -> float:
 
 
 def embedding(weights: Weights, temperature: float, shift: float, dim: int | None = None) -> Array:
-    """(n, dim) unit vectors whose cosines are the target at this c: by factorisation of G(c), eigenvalues under 1e-7 dropped.
+    """(n, dim) unit vectors whose cosines are the target at this c: by factorisation of G(c), eigenvalues that do not count dropped.
 
     Unique up to O(dim). `dim` is the rank by default; further columns are zero.
     """
@@ -134,7 +134,7 @@ def embedding(weights: Weights, temperature: float, shift: float, dim: int | Non
     block = group_matrix.symmetric_block(cosines, ones, weights.sizes)
     rest = group_matrix.complement(cosines, ones, weights.sizes)
     floor = _lift.rounding(cosines - shift, weights.sizes, weights.precision, temperature)
-    table = _lift.lift(block, rest, weights.sizes, weights.index, _lift.rank_threshold(1.0, floor), dim)
+    table = _lift.lift(block, rest, weights.sizes, weights.index, _threshold(temperature, floor), dim)
     return np.asarray(table / np.linalg.norm(table, axis=1, keepdims=True))
 
 
@@ -144,6 +144,11 @@ def check_target(weights: Weights) -> None:
         raise InvalidInputError("`weights` must be positive for target similarities; got a weight of zero (hard scheme: no finite target)")
     if not weights.symmetric:
         raise InvalidInputError("`weights` must be symmetrisable for target similarities; got log w_ij - log w_ji that is not a_j - a_i")
+
+
+def _threshold(temperature: float, rounding: float) -> float:
+    """Eigenvalues above it count: 1e-7, at low temperatures of the temperature, since an error of a cosine is one of s times as much."""
+    return _lift.rank_threshold(min(1.0, temperature), rounding)
 
 
 @dataclass(frozen=True)

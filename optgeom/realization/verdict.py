@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from optgeom.realization import euclidean, spherical
 from optgeom.realization.weights import Weights
 
 SIMILARITIES = ("cosine", "euclidean")
+TEMPERATURES = (1e-6, 1e12)  # cosines have 16 digits: outside, similarities cos/tau do not keep the 9 that a certificate needs
 ON_SPHERE = 1e-9  # relative misfit of squared distances to the centre: rounding of the labels, far below any real scatter
 
 
@@ -97,6 +99,11 @@ def judge(weights: Weights, similarity: str, temperature: float, dim: int | None
     """
     _checks.choice("similarity", similarity, SIMILARITIES)
     tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
+    if similarity == "cosine" and not TEMPERATURES[0] <= tau <= TEMPERATURES[1]:
+        raise InvalidInputError(
+            f"`temperature` must be from {TEMPERATURES[0]:g} to {TEMPERATURES[1]:g} with cosine similarity; got {tau:g} "
+            "(usual values are 0.05 to 1)"
+        )
     q = None if dim is None else int(_checks.integer("dim", dim, at_least=1, hint="the embedding dimension; None for the least possible"))
     if not weights.symmetric:
         reason = "similarities are symmetric, and no symmetric matrix has these normalised weights (log w_ij - log w_ji is not a_j - a_i)"
@@ -157,6 +164,8 @@ def _hard(weights: Weights, similarity: str, tau: float, q: int | None) -> Verdi
         "hard scheme, the entropic bound is not attained: pairs of weight 0 want an infinite distance, and only that limit reaches the "
         f"bound, in {enough}"
     )
+    if q is not None and q < needed:
+        reason += f"; whether it does in {_dimensions(q)} is not known"
     return Verdict("degenerate", False, False, reason, soften, similarity, tau, q, min_dimension=needed)
 
 
@@ -228,6 +237,20 @@ def _plain(shift: float) -> str:
     return "0" if abs(shift) < 1e-9 else f"{shift:.6g}"
 
 
+def _down(border: float) -> str:
+    """A border in six digits, on the side that attains the bound: what is said must work when it is typed in."""
+    return f"{float(Context(prec=6, rounding=ROUND_FLOOR).create_decimal(border)):.6g}"
+
+
+def _up(border: float) -> str:
+    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(border)):.6g}"
+
+
+def _exact(value: float) -> str:
+    """All digits but the last, which are rounding: in few dimensions one temperature works, and none next to it."""
+    return f"{value:.15g}"
+
+
 def _off_sphere(weights: Weights) -> str:
     """The usual reason why y-Aware weights and cosines do not go together."""
     if weights.scheme["name"] != "y-aware" or sphere_of(np.asarray(weights.labels, dtype=np.float64)) is not None:
@@ -241,13 +264,13 @@ def _cooler(weights: Weights, tau: float, search: bool) -> str:
         classes = int(weights.sizes.size)
         top = soft_supcon_temperature(classes, weights.scheme["epsilon"])
         epsilon = math.exp(-classes / ((classes - 1) * tau))
-        return f"lower the temperature to {top:.6g}, C / ((C-1) log(1/epsilon)), or raise epsilon to {epsilon:.6g}"
+        return f"lower the temperature to {_down(top)}, C / ((C-1) log(1/epsilon)), or raise epsilon to {_up(epsilon)}"
     matched = _matched_temperature(weights)
     if matched is not None:
         where = "which matches the weights: the labels, as unit vectors, then are the embedding"
-        return f"lower the temperature to {matched:.6g}, {where}"
+        return f"lower the temperature to {_exact(matched)}, {where}"
     if search:
-        return f"lower the temperature to {spherical.largest_temperature(weights):.6g}, or take Euclidean similarity"
+        return f"lower the temperature to {_down(spherical.largest_temperature(weights))}, or take Euclidean similarity"
     return "lower the temperature (search=True finds how far), or take Euclidean similarity"
 
 
@@ -256,7 +279,7 @@ def _matched(weights: Weights, least: int, tau: float) -> str:
     if matched is None or weights.labels is None or weights.labels.shape[1] >= least or matched <= tau:
         return ""
     where = f"where the labels in {_dimensions(weights.labels.shape[1])}, as unit vectors, are the embedding"
-    return f", or raise the temperature to {matched:.6g}, {where}"
+    return f", or raise the temperature to {_exact(matched)}, {where}"
 
 
 def _matched_temperature(weights: Weights) -> float | None:

@@ -64,11 +64,13 @@ def read(matrix: Any) -> Grouped:
     rows, columns = np.nonzero(~(weights >= 0) | np.isinf(weights))
     _check_entries(rows, columns, weights[rows, columns])
     weights += 0.0  # -0.0 is a zero weight
+    _check_anchors(weights)
     precision = _precision(given.dtype)
     notes: tuple[str, ...] = ()
     if not np.array_equal(weights, weights.T) and _symmetric_up_to_rounding(weights, weights.T, float(weights.max()), precision):
         notes = (_rounding_note(np.abs(weights - weights.T).max()),)
         weights = np.where((weights > 0) & (weights.T > 0), (weights + weights.T) / 2, 0.0)
+    notes += _underflow_notes(weights, given.dtype)
     index, first, second = _twins(weights)
     grouped = weights[np.ix_(first, first)]
     np.fill_diagonal(grouped, weights[first, second])
@@ -121,6 +123,29 @@ def _check_entries(rows: npt.NDArray[Any], columns: npt.NDArray[Any], values: Ar
     if np.isfinite(value):
         need, remedy = "not negative", "weights are probabilities up to a factor: use exp(similarity) for signed similarities"
     raise InvalidInputError(f"`weights` must be {need}; got w_{i},{j} = {value:g} ({remedy})")
+
+
+def _check_anchors(weights: Array) -> None:
+    """A sample that is a positive of others but has none itself: the bound would be another one, since its row has no term."""
+    wrong = np.flatnonzero(weights.any(axis=0) & ~weights.any(axis=1))
+    if wrong.size:
+        j = int(wrong[0])
+        i = int(np.flatnonzero(weights[:, j])[0])
+        raise InvalidInputError(
+            f"`weights` must have a positive weight in every row whose column has one; got row {j} of zeros and w_{i},{j} = "
+            f"{weights[i, j]:g} (give sample {j} its weights, or set its column to 0: it then acts as a negative only)"
+        )
+
+
+def _underflow_notes(weights: Array, dtype: np.dtype[Any]) -> tuple[str, ...]:
+    """Zeros next to the smallest numbers of the type were perhaps exp(-1000)."""
+    held = weights > 0
+    if dtype.kind != "f" or np.count_nonzero(held) >= weights.shape[0] * (weights.shape[0] - 1) or not held.any():
+        return ()
+    least = float(weights[held].min())
+    if least > float(np.finfo(dtype).tiny) ** 0.9:
+        return ()
+    return (f"zeros may be underflow (the least positive weight is {least:.1e}): weights made from labels by a scheme keep logarithms",)
 
 
 def _precision(dtype: np.dtype[Any]) -> float:
