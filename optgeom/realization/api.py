@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from optgeom import _checks, prototypes
 from optgeom._numerics import Array
-from optgeom.errors import NotCertifiedError
+from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.realization import bracket, entropy, euclidean, optimum, spherical
+from optgeom.realization.cailliez import CailliezGeometry, cailliez_geometry
+from optgeom.realization.uniqueness import is_unique
 from optgeom.realization.verdict import Verdict, judge, realise
 from optgeom.realization.weights import Weights
 
@@ -43,10 +45,13 @@ class Realization:
     rank : int or None
         Dimension of the geometry given here.
     unique : bool
+        Whether it is proved to be the only one, up to rotation and reflection (and, in Euclidean space, translation).
     bracket : (float, float) or None
         In a dimension below what the optimum needs: [loss without the limit, best found].
     solver : str
     iterations : int
+    cailliez : CailliezGeometry or None
+        With `constant="cailliez"`, the geometry of that constant, with its own loss, to compare. Nothing else here is about it.
     """
 
     weights: Weights
@@ -66,6 +71,7 @@ class Realization:
     iterations: int
     group_cosines: Array | None = None
     _points: Array | None = None
+    cailliez: CailliezGeometry | None = None
 
     def __repr__(self) -> str:
         state = "certified" if self.certified else "not certified"
@@ -135,6 +141,7 @@ class Realization:
                 "lower_bound": self.lower_bound,
                 "tolerance": self.tolerance,
             },
+            "cailliez": None if self.cailliez is None else self.cailliez.as_dict(),
             "solver": {"name": self.solver, "iterations": self.iterations},
             "notes": list(self.weights.notes),
         }
@@ -147,6 +154,7 @@ def realize(
     dim: int | None = None,
     tolerance: float = 1e-9,
     search: bool = False,
+    constant: str = "lingoes",
 ) -> Realization:
     r"""Distance geometry of weighted InfoNCE.
 
@@ -167,6 +175,10 @@ def realize(
     search : bool
         Look for the largest temperature at which inconsistent cosine targets become realizable (some ten times the work).
 
+    constant : {"lingoes", "cailliez"}
+        Euclidean similarity: the geometry of the bound adds Lingoes' constant to squared distances, which the loss does not see.
+        "cailliez" adds, to compare, the geometry with a constant added to distances: it misses the bound, and `cailliez` says by how much.
+
     Returns
     -------
     Realization
@@ -183,7 +195,13 @@ def realize(
     Vock, Duchesnay, Dufumier 2026, arXiv 2605.13943.
     """
     _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-9")
+    _checks.choice("constant", constant, ("lingoes", "cailliez"))
     held = weights if isinstance(weights, Weights) else Weights.from_matrix(weights)
+    if constant == "cailliez":
+        if similarity == "cosine":
+            raise InvalidInputError("`constant` must be lingoes with cosine similarity; got 'cailliez' (it is about Euclidean distances)")
+        compared = realize(held, similarity, temperature, dim, tolerance, search)
+        return replace(compared, cailliez=cailliez_geometry(held, temperature))
     verdict = judge(held, similarity, temperature, dim, search)
     bound = entropy.entropic_bound(held)
     if verdict.attained and verdict.shift is not None:
@@ -205,8 +223,7 @@ def realize(
             held, similarity, temperature, dim, verdict, bound, loss, loss - bound, lower, tolerance, dim, False, (lower, loss),
             "low-rank, dimension limited", steps, None, points,
         )  # fmt: skip
-    # Strictly convex in every cosine: every pair occurs in the normaliser of an anchor, so the optimum is unique.
-    unique = bool(held.with_positive.all())
+    unique = is_unique(held, optimum.program_of(held, temperature), found.cosines, found.certificate.gap)
     result = _result(
         held, similarity, temperature, dim, verdict, bound, gap, lower, tolerance, found.rank, unique, found.solver, found.iterations,
         found.cosines,
@@ -219,8 +236,8 @@ def realize(
 
 
 def _euclidean(held: Weights, temperature: float, dim: int | None, verdict: Verdict, bound: float, tolerance: float) -> Realization:
-    """Not attained: the limit of a hard scheme (the bound is the infimum), or too few dimensions."""
-    if verdict.regime == "degenerate" or (dim is None and held.symmetric):
+    """Not attained: the limit of a hard scheme (the bound is the infimum), or too few dimensions, or perhaps too few for that limit."""
+    if verdict.regime == "degenerate" and (dim is None or verdict.min_dimension is None or dim >= verdict.min_dimension):
         return _result(held, "euclidean", temperature, dim, verdict, bound, 0.0, bound, tolerance, None, False, "limit", 0)
     points, loss, steps = bracket.best_in_space(held, temperature, dim or max(1, held.n - 1))
     return Realization(

@@ -124,6 +124,9 @@ def cailliez(distances: npt.ArrayLike, sizes: npt.ArrayLike | None = None) -> fl
         )
     if np.any(d < 0):
         raise InvalidInputError(f"`distances` must not be negative; got {float(d.min()):g} (are they squared distances + c?)")
+    plain = spectrum(d**2, count)
+    if plain.lingoes <= plain.rounding:
+        return 0.0  # Euclidean as they are; the double root 0 would come out as the root of a rounding error
 
     def gram(values: Array) -> Array:
         block = group_matrix.symmetric_block(values, np.zeros(count.size), count)
