@@ -146,6 +146,47 @@ def test_out_and_plot(folder):
     assert "<svg" in (folder / "p.svg").read_text()
 
 
+def test_cailliez_is_compared_and_written(folder):
+    star = np.array([[0, 1, 1, 1], [1, 0, 2, 2], [1, 2, 0, 2], [1, 2, 2, 0]])
+    np.save("star.npy", np.exp(-(star**2) / 0.5))
+    options = ("--weights", "star.npy", "--similarity", "euclidean", "--constant", "cailliez")
+    found = realized(*options, "--out", "z.npy")
+    assert found["cailliez"]["constant"] == pytest.approx((math.sqrt(3) - 1) / 2, abs=1e-13) and found["cailliez"]["dimension"] == 2
+    assert found["optimal_loss"] == pytest.approx(found["entropic_bound"], abs=1e-13)
+    assert found["cailliez"]["loss"] > found["entropic_bound"] + 1e-3
+    table = np.load("z.npy")
+    between = np.linalg.norm(table[:, None] - table[None], axis=-1)
+    assert between == pytest.approx((star + found["cailliez"]["constant"]) * (1 - np.eye(4)), abs=1e-7)
+    assert "Cailliez 0.366025 added to distances: 2 dimensions, loss 0.303128112181, 0.00257 above the bound" in words(*options)
+    assert realized(*options[:-2])["cailliez"] is None
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeff0.5,1\n2,3\n4,7\n", "x,y\n0.5,1\n2,3\n4,7\n", "0.5 1\n\n2 3\n4 7\n"], ids=["mark", "header", "blanks"]
+)
+def test_every_row_of_a_table_counts(text, folder):
+    (folder / "t.csv").write_text(text, encoding="utf-8")
+    found = realized("--labels", "t.csv", "--scheme", "y-aware", "--similarity", "euclidean")
+    expected = realize(Weights.y_aware([[0.5, 1], [2, 3], [4, 7]]), "euclidean")
+    assert found["n"] == 3 and found["entropic_bound"] == pytest.approx(expected.entropic_bound, abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("1,2\n3\n4,5\n", "cannot read t.csv (row 1 has 1 cells, row 0 has 2)"),
+        ("1,,3\n1,2,\n4,5,\n", "cannot read t.csv (row 0 has '')"),
+        ("n/a,2\n3,4\n5,6\n", "cannot read t.csv (row 0 has 'n/a')"),
+        ("1,2\n3,x\n5,6\n", "cannot read t.csv (row 1 has 'x')"),
+        ("x,y\n", "`labels` must be numbers of shape (n,) or (n, p); got shape (0,)"),
+    ],
+)
+def test_tables_with_holes_are_refused(text, line, folder):
+    (folder / "t.csv").write_text(text)
+    done = run("--labels", "t.csv", "--scheme", "y-aware")
+    assert done.exit_code == 3 and line in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_bracket_has_its_dimension(folder):
     assert run("--labels", "points.npy", "--scheme", "y-aware", "--dim", 2, "--out", "z.npy").exit_code == 0
     assert np.load("z.npy").shape == (10, 2)
@@ -171,6 +212,10 @@ Y_AWARE = ("--labels", "points.npy", "--scheme", "y-aware")
         ((*Y_AWARE, "--tolerance", 0), 3, "`tolerance` must be > 0; got 0.0 (the default is 1e-9)"),
         ((*Y_AWARE, "--bandwidth", -1), 3, "`bandwidth` must be > 0; got -1.0"),
         ((*Y_AWARE, "--epsilon", 0.1), 3, "`epsilon` must not be given for the scheme y-aware; it takes bandwidth and paper"),
+        ((*Y_AWARE, "--label-temperature", 0.1), 2, "--label-temperature belongs to --scheme x-clr"),
+        ((*Y_AWARE, "--constant", "cailliez"), 3, "`constant` must be lingoes with cosine similarity; got 'cailliez'"),
+        ((*Y_AWARE, "--temperature", 1e-9), 3, "`temperature` must be from 1e-06 to 1e+12 with cosine similarity; got 1e-09"),
+        ((*Y_AWARE, "--bandwidth", 1e-200), 3, "`bandwidth` must not be below a millionth of the largest distance of labels"),
         (("--labels", "points.npy", "--scheme", "x-clr"), 2, "--scheme x-clr needs --label-temperature"),
         (("--labels", "classes.txt", "--scheme", "soft-supcon"), 3, "`epsilon` must be given for the scheme soft-supcon"),
         (("--labels", "classes.txt", "--scheme", "soft-supcon", "--epsilon", 2), 3, "`epsilon` must be in (0, 1]; got 2.0"),

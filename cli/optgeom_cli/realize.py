@@ -34,6 +34,13 @@ class Similarity(enum.StrEnum):
     EUCLIDEAN = "euclidean"
 
 
+class Constant(enum.StrEnum):
+    """Additive constants of Euclidean geometries."""
+
+    LINGOES = "lingoes"
+    CAILLIEZ = "cailliez"
+
+
 _CLASS_SCHEMES = (Scheme.SUPCON, Scheme.SOFT_SUPCON)
 _PANEL = "Output"
 
@@ -60,6 +67,10 @@ def realize(
     search: Annotated[
         bool, typer.Option("--search", help="Look for the largest temperature at which the target is realizable (ten times the work).")
     ] = False,
+    constant: Annotated[
+        Constant,
+        typer.Option("--constant", help="euclidean: cailliez compares with a constant added to distances; --out writes it."),
+    ] = Constant.LINGOES,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the embedding: .npy or .csv.", rich_help_panel=_PANEL)
@@ -85,7 +96,7 @@ def realize(
     failure: NotCertifiedError | None = None
     try:
         with working(f"realizing {held.n} samples"):
-            found = run(held, similarity.value, temperature, dim, tolerance, search)
+            found = run(held, similarity.value, temperature, dim, tolerance, search, constant.value)
     except NotCertifiedError as error:
         found, failure, out, plot = error.geometry, error, None, None
     if out is not None:
@@ -123,6 +134,8 @@ def _read(weights: Path | None, labels: Path | None, scheme: Scheme | None, para
         values: Any = read_labels(labels)
     else:
         values = _numbers(labels)
+    if scheme is not Scheme.X_CLR and parameters["temperature"] is not None:
+        raise UsageError("--label-temperature belongs to --scheme x-clr (--temperature is that of the loss)")
     if scheme is Scheme.X_CLR and parameters["temperature"] is None:
         raise UsageError("--scheme x-clr needs --label-temperature (tau' of exp(cos(yi, yj) / tau'))")
     return Weights.by_name(scheme.value, values, **parameters)
@@ -151,10 +164,18 @@ def _numbers(path: Path) -> Any:
     try:
         if path.suffix.lower() == ".npy":
             return np.load(path, allow_pickle=False)
-        rows = [line.replace(",", " ").split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        if rows and not _is_number(rows[0][0]):
+        # An empty cell between commas must not let its neighbours move up.
+        lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        rows = [[cell.strip() for cell in line.split(",")] if "," in line else line.split() for line in lines]
+        if rows and not any(map(_is_number, rows[0])):
             rows = rows[1:]  # a header
-        return np.array([[float(entry) for entry in row] for row in rows])
+        for number, row in enumerate(rows):
+            if len(row) != len(rows[0]):
+                raise ValueError(f"row {number} has {len(row)} cells, row 0 has {len(rows[0])}")
+            for cell in row:
+                if not _is_number(cell):
+                    raise ValueError(f"row {number} has {cell!r}")
+        return np.array([[float(cell) for cell in row] for row in rows])
     except (OSError, ValueError) as error:
         raise InvalidInputError(f"`labels` must be numbers, a row a sample, for this scheme; cannot read {path} ({error})") from error
 
@@ -174,7 +195,7 @@ def _write(found: Realization, path: Path, dim: int | None) -> None:
 
     from optgeom import _files
 
-    table = found.embedding(dim)
+    table = (found if found.cailliez is None else found.cailliez).embedding(dim)
     buffer = io.BytesIO()
     if path.suffix.lower() == ".npy":
         np.save(buffer, table, allow_pickle=False)
@@ -200,6 +221,11 @@ def _lines(found: Realization, files: list[Path]) -> Iterable[tuple[str, str]]:
         yield "Certificate", ("certified: " if found.certified else "NOT certified: ") + held
     if found.rank is not None:
         yield "Dimension", f"{found.rank}" + ("; the only geometry, up to rotation and reflection" if found.unique else "")
+    if found.cailliez is not None:
+        other = found.cailliez
+        where = f"{other.dimension} dimension" + ("" if other.dimension == 1 else "s")
+        missed = f"loss {other.loss:.12g}, {other.gap_to_bound:.3g} above the bound"
+        yield "Cailliez", f"{other.constant:.6g} added to distances: {where}, {missed}"
     for note in found.weights.notes:
         yield "Note", note
     for path in files:
