@@ -169,6 +169,18 @@ def test_many_samples_of_few_classes() -> None:
     beyond = realize(Weights.soft_supcon(labels, 0.1), temperature=1.2 * border)
     certified(beyond)
     assert beyond.regime == "inconsistent" and beyond.rank == 99
+    assert beyond.iterations <= 20  # all columns from the start: climbing to them took 150
+
+
+@pytest.mark.parametrize("factor", [1.001, 3.0])
+def test_many_samples_of_few_unequal_classes(factor: float) -> None:
+    rng = np.random.default_rng(0)
+    share = 1 / np.arange(1, 101)
+    labels = rng.permutation(np.concatenate([np.arange(100), rng.choice(100, 49_900, p=share / share.sum())]))
+    found = realize(Weights.soft_supcon(labels, 0.001), temperature=factor * soft_supcon_temperature(100, 0.001))
+    certified(found)
+    assert (found.regime, found.rank, found.unique) == ("inconsistent", 99, True)
+    assert found.iterations <= 30
 
 
 # --- labels recovered ----------------------------------------------------------------------------------------------------------------

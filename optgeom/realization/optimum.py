@@ -94,7 +94,9 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     good_gap = 0.1 * tolerance
     can_switch = single and weights.n > SMALL
     start = start_cosines(weights, temperature)
-    low = solve_low_rank(program, start, judge, START_COLUMNS, GOOD_GAP, give_up if can_switch else None)
+    # Groups are few, and classes need nearly a dimension each: all columns that the start has, or the staircase would climb for nothing.
+    columns = START_COLUMNS if single else None
+    low = solve_low_rank(program, start, judge, columns, GOOD_GAP, give_up if can_switch else None)
     best, solver, iterations = low.certified, "low-rank staircase", low.iterations
     if not best.certificate.certified and (single or weights.n <= LARGEST_APART):
         # Its matrices are feasible only in the limit: what is judged is the nearest feasible one.
