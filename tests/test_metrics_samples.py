@@ -123,6 +123,14 @@ def test_everything_at_one_point():
         assert found.alignment.value == pytest.approx(0, abs=1e-15)
 
 
+def test_rounding_does_not_break_ties():
+    """Four points of a simplex in general position, two classes at each: the nine rows of other points are equally far but for rounding."""
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(50, 50)))[0][:3]
+    rows = unit(np.repeat(simplex_vertices(4) @ turn, 3, axis=0) + 1e-15 * np.random.default_rng(2).normal(size=(12, 50)))
+    found = sample_metrics(rows, np.tile([0, 0, 1], 4), share=0.45)  # 5 neighbours: 2 at the point and 3 of the 9
+    assert [part.value for part in found.cac_per_class] == pytest.approx([(1 + 3 * 6 / 9) / 5, (0 + 3 * 3 / 9) / 5])
+
+
 def test_collapsed_classes_on_a_simplex():
     rows, codes = np.repeat(simplex_vertices(4), 5, axis=0), np.repeat(np.arange(4), 5)
     found = sample_metrics(rows, codes, temperature=0.5, share=0.3)  # 6 neighbours: 4 of the class and 2 of 15 others

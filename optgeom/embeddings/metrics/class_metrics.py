@@ -292,9 +292,7 @@ def class_metrics(moments: ClassMoments, within: WithinClass | None = None, weig
     )
 
 
-def _variances(
-    moments: ClassMoments, within: WithinClass | None, kept: npt.NDArray[np.intp], counts: Array, means: Array
-) -> Array:
+def _variances(moments: ClassMoments, within: WithinClass | None, kept: npt.NDArray[np.intp], counts: Array, means: Array) -> Array:
     if within is not None:
         return np.asarray(within.traces[kept] if within.traces.size == moments.counts.size else within.traces)
     # sum |z|^2 - n |m|^2 may come out as -1e-16 for a class at one point.
