@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from optgeom import _checks
+from optgeom._numerics import Array
 from optgeom.embeddings import shard_workers
+from optgeom.embeddings.directions import class_directions
 from optgeom.embeddings.first_pass import FirstPass
 from optgeom.embeddings.moments import ClassMoments, WithinClass
 from optgeom.embeddings.row_sample import SampledRows, said_name, source_parts
@@ -69,6 +71,7 @@ class _Reading:
     sample: int
     seeds: tuple[int, ...]
     moments: ClassMoments | None = None
+    directions: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +141,9 @@ def collect(
         second.update_images(first.images, place)
         within = second.finish()
     elif twice:
-        again = replace(reading, moments=moments)
-        second = _merged(shard_workers.run(_read_second, again, units, workers, dask), SecondPass(moments, ignore, said_name(source)))
+        again = replace(reading, moments=moments, directions=class_directions(moments).vectors)
+        total = SecondPass(moments, ignore, said_name(source), again.directions)
+        second = _merged(shard_workers.run(_read_second, again, units, workers, dask), total)
         within = second.finish()
     else:
         within = from_single_pass(moments)
@@ -205,17 +209,12 @@ def _read_first(reading: _Reading, unit: _Unit) -> FirstPass:
 
 def _read_second(reading: _Reading, unit: _Unit) -> SecondPass:
     assert reading.moments is not None
-    total: SecondPass | None = None
+    state = SecondPass(reading.moments, reading.ignore, directions=reading.directions)
     for source in unit.shards:
-        state = SecondPass(reading.moments, reading.ignore, said_name(source))
+        state.begin(said_name(source))
         for batch in source.batches(reading.rows or _rows_at_once(source)):
             state.update(batch)
-        if total is None:
-            total = state
-        else:
-            total.merge(state)
-    assert total is not None, "a unit has at least one shard"
-    return total
+    return state
 
 
 def _rows_at_once(source: Source) -> int:

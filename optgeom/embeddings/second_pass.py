@@ -41,17 +41,20 @@ class SecondPass:
         As in the first pass.
     source : str
         Name of what is read, for messages.
+    directions : (C, d), optional
+        `class_directions(moments).vectors`, where they are known already.
     """
 
-    def __init__(self, moments: ClassMoments, ignore: Sequence[int | str] = (), source: str = "") -> None:
+    def __init__(
+        self, moments: ClassMoments, ignore: Sequence[int | str] = (), source: str = "", directions: Array | None = None
+    ) -> None:
         size, dim = moments.sums.shape
-        self._names = ClassNames(ignore, source)
-        self._source = source
+        self._ignore = tuple(ignore)
+        self.begin(source)
         self._place = {name: k for k, name in enumerate(moments.names)}
-        self._lookup = np.empty(0, dtype=np.intp)
         self._expected = moments.counts
         self._means = moments.sums / moments.counts[:, None]
-        self._directions = class_directions(moments).vectors
+        self._directions = class_directions(moments).vectors if directions is None else directions
         self._known = ~np.isnan(self._directions[:, 0])
         self._vectors = np.where(self._known[:, None], self._directions, 0.0)
         self._counts = np.zeros(size, dtype=np.int64)
@@ -60,6 +63,12 @@ class SecondPass:
         self._full = np.zeros((size, dim, dim)) if size * dim * dim <= MOST_FULL_ENTRIES else None
         project = self._full is None and size * size <= MOST_PROJECTED_ENTRIES
         self._projected = np.zeros((size, size)) if project else None
+
+    def begin(self, source: str) -> None:
+        """The next rows are those of another shard."""
+        self._source = source
+        self._names = ClassNames(self._ignore, source)
+        self._lookup = np.empty(0, dtype=np.intp)
 
     def update(self, batch: Batch) -> None:
         """Add the rows of a batch whose views, where there are any, are together in a row.
