@@ -1,0 +1,132 @@
+r"""Excess risk of a trained embedding over the optimum, split into three terms that say what to work on.
+
+With D the de-attenuated Gram matrix of the class directions, M_cd = m_c . m_d with rho_c^2 on the diagonal, L the loss of the embedding,
+F the risk of collapsed classes and F* its optimum, all in units of F(all classes at one point) - F*:
+
+    direction   F(D) - F*       the class means point elsewhere
+    shrink      F(M) - F(D)     the class means are shorter than 1
+    within      L - F(M)        the images scatter around them (>= 0 by Jensen's inequality, but for sampling noise of L)
+
+For M, whose diagonal is not 1, an anchor of class i sees its positives at M_ii and negatives of class j at M_ij: t_ij = (M_ij - M_ii)/tau.
+
+D is an unbiased estimate and need not be positive semidefinite. It is evaluated as it is, with cosines clipped to [-1, 1]: the rows of
+every loss are defined there, and the projection would add a bias of the size of the noise (the optimum has rank C - 1 or less, so its
+smallest eigenvalue is 0 and noise makes it negative half of the time). Hence `direction` may come out slightly below 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optgeom._numerics import Array
+from optgeom.classes import ClassDistribution, ClassGroups
+from optgeom.embeddings.directions import Directions
+from optgeom.errors import InvalidInputError
+from optgeom.losses.base import Loss
+
+
+@dataclass(frozen=True)
+class ExcessRisk:
+    """Three terms, in units of `unit`; None where they cannot be computed.
+
+    Attributes
+    ----------
+    direction, shrink, within : float or None
+        `within` needs the loss of the embedding.
+    within_error : float or None
+        Standard error of `within`.
+    unit : float or None
+        F(all classes at one point) - F*, in the units of the loss.
+    reason : str or None
+        Why terms are missing.
+    """
+
+    direction: float | None = None
+    shrink: float | None = None
+    within: float | None = None
+    within_error: float | None = None
+    unit: float | None = None
+    reason: str | None = None
+
+    @property
+    def total(self) -> float | None:
+        """(L - F*) / unit."""
+        if self.direction is None or self.shrink is None or self.within is None:
+            return None
+        return self.direction + self.shrink + self.within
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "direction": self.direction,
+            "shrink": self.shrink,
+            "within": self.within,
+            "within_error": self.within_error,
+            "total": self.total,
+            "unit": self.unit,
+            "reason": self.reason,
+        }
+
+
+def excess_risk(
+    directions: Directions,
+    classes: ClassDistribution,
+    loss: Loss,
+    optimal_risk: float,
+    observed: tuple[float, float] | None = None,
+) -> ExcessRisk:
+    """Excess risk in three terms.
+
+    Parameters
+    ----------
+    directions : Directions
+        Of the classes of the embedding, in the order of `classes`.
+    classes : ClassDistribution
+        Classes of the geometry. Where some have no embeddings, or no direction, the risk is not defined: every term is None.
+    loss : Loss
+    optimal_risk : float
+        F*, the risk of the geometry.
+    observed : (float, float), optional
+        L, the loss of the embedding (same k or batch size, in the same units as F), and its standard error.
+
+    Raises
+    ------
+    InvalidInputError
+        More classes among the embeddings than in the geometry.
+    """
+    if directions.num_classes > classes.num_classes:
+        raise InvalidInputError(
+            f"`directions` must hold classes of the geometry only; got {directions.num_classes} classes for {classes.num_classes}"
+        )
+    if directions.num_classes < classes.num_classes:
+        missing = classes.num_classes - directions.num_classes
+        return ExcessRisk(reason=f"{missing} of the {classes.num_classes} classes of the geometry have no embeddings")
+    if not directions.known.all():
+        lacking = [name for name, known in zip(directions.names, directions.known, strict=True) if not known]
+        named = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+        return ExcessRisk(reason=f"without a direction: {named} (one image, or images that share none)")
+    collapsed = risk_of_products(np.ones((classes.num_classes, classes.num_classes)), classes, loss)
+    unit = collapsed - optimal_risk
+    if not unit > 0:
+        return ExcessRisk(reason="all classes at one point are as good as the optimum: the loss does not separate them")
+    direction = risk_of_products(np.clip(directions.gram, -1.0, 1.0), classes, loss)
+    shrunk = risk_of_products(directions.mean_gram, classes, loss)
+    terms = ((direction - optimal_risk) / unit, (shrunk - direction) / unit)
+    if observed is None:
+        return ExcessRisk(*terms, unit=unit, reason="the loss of the embedding was not computed")
+    return ExcessRisk(*terms, (observed[0] - shrunk) / unit, observed[1] / unit, unit)
+
+
+def risk_of_products(products: Array, classes: ClassDistribution, loss: Loss) -> float:
+    """F at the (C, C) inner products of class means of any length: t_ij = (M_ij - M_ii)/tau, every class by itself."""
+    counts = classes.counts
+    number = classes.num_classes
+    # Not the groups of a program: the products of equal classes differ here, also those of singletons.
+    sizes = np.ones(number, dtype=np.int64)
+    apart = ClassGroups(np.arange(number), sizes, classes.proportions, counts)
+    rows = loss.rows(apart)
+    t = (products - np.diag(products)[:, None]) / loss.temperature
+    return float(np.sum(np.where(rows.anchor_weight > 0, rows.anchor_weight * rows.value(t), 0.0)))
