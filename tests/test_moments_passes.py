@@ -37,7 +37,7 @@ def agrees(moments, within, wanted, tolerance=1e-10):
 
 @pytest.fixture(params=["full", "projections"])
 def covariances(request, monkeypatch):
-    """Both ways to the projected variances."""
+    """Projected variances from the full covariances or from the rows alone (from the rows beside them: few rows of many classes)."""
     if request.param == "projections":
         monkeypatch.setattr(second_pass, "MOST_FULL_ENTRIES", 0)
     return request.param
@@ -221,6 +221,23 @@ def test_many_classes_in_few_rows_are_summed_apart():
     np.add.at(wanted, labels, unit)
     close(found.moments.sums, wanted)
     assert found.moments.counts.tolist() == [2] * 3000
+
+
+def test_fewer_rows_than_classes_times_dimensions():
+    """Covariances are kept, and the projections come from the rows."""
+    rows, labels = example(n=60, dim=20)
+    assert len(rows) < 4 * 20
+    found = collect(Rows(rows, labels), batch_rows=7)
+    assert found.within.full is not None
+    agrees(found.moments, found.within, plain(rows, labels, found.moments.names))
+
+
+def test_covariances_do_without_projections(monkeypatch):
+    monkeypatch.setattr(second_pass, "MOST_PROJECTED_ENTRIES", 15)
+    rows, labels = example()
+    found = collect(Rows(rows, labels))
+    assert found.within.projected is None and found.within.full is not None
+    assert not any("too many classes" in note for note in found.notes)
 
 
 def test_too_many_classes_for_projections_are_told(monkeypatch):

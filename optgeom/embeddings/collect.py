@@ -170,7 +170,7 @@ def _notes(
         yield f"{max(sample.cut for sample in samples)} views of sampled images left out, so that all have as many"
     if not exact:
         yield "the source could be read only once: covariances of single classes have the pooled shape"
-    elif within.projected is None:
+    elif within.projected is None and within.full is None:
         yield f"too many classes ({len(moments.names)}) for the projections of each: covariances of single classes have the pooled shape"
 
 

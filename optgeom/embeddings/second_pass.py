@@ -61,7 +61,9 @@ class SecondPass:
         self._squares = np.zeros(size)
         self._pooled = np.zeros((dim, dim))
         self._full = np.zeros((size, dim, dim)) if size * dim * dim <= MOST_FULL_ENTRIES else None
-        project = self._full is None and size * size <= MOST_PROJECTED_ENTRIES
+        self._wanted = size * size <= MOST_PROJECTED_ENTRIES
+        # From S_c they cost C^2 d^2, from the rows n C d.
+        project = self._wanted and (self._full is None or int(moments.counts.sum()) < size * dim)
         self._projected = np.zeros((size, size)) if project else None
 
     def begin(self, source: str) -> None:
@@ -122,10 +124,11 @@ class SecondPass:
         if full is not None:
             pooled = full.sum(axis=0) / (total or math.nan)
             full = full / degrees[:, None, None]
-            projected = _projections(full, self._directions)
         else:
             pooled = self._pooled / (total or math.nan)
-        if projected is not None and self._full is None:
+        if projected is None and full is not None and self._wanted:
+            projected = _projections(full, self._directions)
+        elif projected is not None:
             projected = projected / degrees[:, None]
             projected[~self._known] = math.nan
             projected[:, ~self._known] = math.nan
@@ -133,10 +136,9 @@ class SecondPass:
 
     def _blocks(self, rows: int, shape: tuple[int, ...]) -> Iterable[slice]:
         """Slices of rows, such that their projections are not too many either."""
-        if self._full is not None:
+        if self._projected is None:
             return blocks(rows, math.prod(shape[1:]), _OUTER_AT_ONCE)
-        width = self._counts.size if self._projected is not None else 1
-        return blocks(rows, max(math.prod(shape[1:]), width), _PROJECTED_AT_ONCE)
+        return blocks(rows, max(math.prod(shape[1:]), self._counts.size), _PROJECTED_AT_ONCE)
 
     def _add(self, images: Array, codes: npt.NDArray[np.intp]) -> None:
         """Add images (b, d) sorted by class."""
@@ -149,8 +151,8 @@ class SecondPass:
             for c in np.unique(codes).tolist():
                 own = images[starts[c - first] : starts[c - first + 1]]
                 self._full[c] += own.T @ own
-            return
-        self._pooled += images.T @ images
+        else:
+            self._pooled += images.T @ images
         if self._projected is None:
             return
         own_vectors = self._vectors[codes]
