@@ -197,8 +197,7 @@ def test_a_cluster_gives_the_same_to_the_last_bit(sharded, serial, tmp_path):
     with distributed.LocalCluster(**arguments) as cluster, distributed.Client(cluster) as client:
         same(collect(sharded, ignore=("255",), dask=client), serial)
         assert client.status == "running", "a client that was lent is not closed"
-        if cluster.scheduler_address.startswith("tcp"):
-            same(collect(sharded, ignore=("255",), dask=cluster.scheduler_address), serial)
+        same(collect(sharded, ignore=("255",), dask=cluster.scheduler_address), serial)
         unlabelled = Sharded(*sharded.parts, Rows(np.ones((2, 5)), np.array([1, np.nan]), name="late.npy"))
         with pytest.raises(og.InvalidInputError, match=r"nan in row 1 of late.npy"):
             collect(unlabelled, dask=client)
