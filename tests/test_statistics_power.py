@@ -128,3 +128,43 @@ def test_tolerance_of_zero_holds_its_level_for_isotropic_noise(runs):
         rng = np.random.default_rng([12, run])
         wrong += judged(sample(means, list(TEN.counts), 0.5, np.eye(32) / np.sqrt(32), rng), optimal, 0.0)[0].verdict == "differs"
     assert wrong <= 0.1 * runs
+
+
+@pytest.mark.parametrize("smallest", [30, 6])
+@sources
+def test_all_intervals_cover_the_true_cosines_together(smallest, source):
+    """Isotropic noise leaves the directions of the means where they are, so the truth is known."""
+    counts = long_tail(40 * smallest, smallest, 8)
+    optimal = optimum(counts)
+    means = means_of(optimal, 16, np.random.default_rng(7))
+    covered = []
+    for run in range(60):
+        rng = np.random.default_rng([13, run])
+        intervals = judged(sample(means, counts, 0.6, np.eye(16) / 4, rng), optimal, 2.0, *source)[2]
+        inside = (intervals.lower <= optimal) & (optimal <= intervals.upper)
+        covered.append(inside[intervals.tested].all())
+    assert share(covered) >= 0.9
+
+
+@pytest.mark.slow
+@sources
+def test_noise_in_the_span_of_the_means_is_covered(source):
+    """As in trained networks: four fifths of the noise in the C - 1 dimensions of the means, where it moves every angle."""
+    counts, dim, classes = long_tail(2000, 30, 10), 32, 10
+    optimal = optimum(counts)
+    fixed = np.random.default_rng(5)
+    means = means_of(optimal, dim, fixed)
+    span = np.linalg.svd(means)[2][: classes - 1]
+    inside = span.T @ span
+    covariance = 0.8 * inside / (classes - 1) + 0.2 * (np.eye(dim) - inside) / (dim - classes + 1)
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(values)
+    centres = np.stack([part.mean(axis=0) for part in sample(means, [300_000] * classes, 0.5, root, fixed)])
+    centres /= np.linalg.norm(centres, axis=1)[:, None]
+    truth = centres @ centres.T
+    covered = []
+    for run in range(200):
+        intervals = judged(sample(means, counts, 0.5, root, np.random.default_rng([14, run])), optimal, 2.0, *source)[2]
+        held = (intervals.lower <= truth) & (truth <= intervals.upper)
+        covered.append(held[intervals.tested].all())
+    assert share(covered) >= 0.93
