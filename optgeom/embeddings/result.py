@@ -1,0 +1,302 @@
+"""Validation: everything that is known about a trained embedding beside the optimum, frozen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optgeom._numerics import Array
+from optgeom.embeddings.deviation import Deviations, PairDeviation
+from optgeom.embeddings.directions import Directions
+from optgeom.embeddings.excess_risk import ExcessRisk
+from optgeom.embeddings.intervals import PairIntervals
+from optgeom.embeddings.metrics.estimate import Estimate
+from optgeom.embeddings.unit_rows import NormSpread
+from optgeom.embeddings.verdict import EmbeddingVerdict
+from optgeom.geometry import Geometry
+
+FORMAT = "optgeom-validation"
+VERSION = 1
+LISTED_PAIRS = 1000
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of the report.
+
+    Attributes
+    ----------
+    value : float or None
+        None where the metric is n/a, which `reason` explains; never 0 instead.
+    standard_error : float or None
+        None where nothing was sampled, or where a single sample had a value.
+    rows : int or None
+        Rows of each sample, where it is one.
+    reason : str or None
+        Why the value is n/a, or what it leaves out.
+    """
+
+    value: float | None
+    standard_error: float | None = None
+    rows: int | None = None
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, found: float | Estimate | None, reason: str | None = None) -> Metric:
+        """From a number or an estimate; `reason` is kept only where there is no finite value."""
+        if isinstance(found, Estimate):
+            value = finite(found.value)
+            return cls(value, finite(found.standard_error), found.rows, None if value is not None else reason)
+        value = finite(found)
+        return cls(value, reason=None if value is not None else reason)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"value": self.value, "standard_error": self.standard_error, "rows": self.rows, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class in the table of classes; None is n/a.
+
+    Attributes
+    ----------
+    name : str
+    count : int
+        Images.
+    rho : float or None
+        Length of the class mean.
+    pairs : int
+        How many of the pairs that decided the verdict it is in.
+    worst_pair : str or None
+        The class to which its angle deviates most surely.
+    deviation, low, high : float or None
+        Of that angle from the optimum, degrees, with its interval.
+    cdnv : float or None
+        Largest class-distance normalised variance with any other class; inf where the two means coincide.
+    nearest_mean, cac, saa : float or None
+        Nearest-class-mean accuracy, CAC and SAA of its sampled rows.
+    """
+
+    name: str
+    count: int
+    rho: float | None
+    pairs: int
+    worst_pair: str | None
+    deviation: float | None
+    low: float | None
+    high: float | None
+    cdnv: float | None
+    nearest_mean: float | None
+    cac: float | None
+    saa: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "name": self.name,
+            "count": self.count,
+            "rho": self.rho,
+            "pairs": self.pairs,
+            "worst_pair": self.worst_pair,
+            "deviation": self.deviation,
+            "deviation_ci": None if self.low is None else [self.low, self.high],
+            "cdnv": finite(self.cdnv),
+            "nearest_mean": self.nearest_mean,
+            "cac": self.cac,
+            "saa": self.saa,
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Validation:
+    """A trained embedding beside the optimum; made by `optgeom.validate`.
+
+    Classes are in the order of the geometry, those without embeddings left out. All arrays are read-only.
+
+    Attributes
+    ----------
+    geometry : Geometry
+        The optimum (or, with `geometry.bracket`, the best found in too few dimensions) that it is compared with.
+    names : tuple of str, length C
+        Classes compared, by their names in the geometry.
+    optimal : (C, C)
+        Cosines of the optimum between these classes.
+    directions : Directions
+    intervals : PairIntervals
+    deviations : Deviations
+    judgement : EmbeddingVerdict
+    excess_risk : ExcessRisk
+    sentence : str
+        The verdict in words, with what it rests on: matching by shape, proportions taken from the embeddings themselves.
+    metrics : dict of str to Metric
+        By name; formulas and sources are in `optgeom.embeddings.metrics`.
+    classes : tuple of ClassRow
+        The classes in most trouble first.
+    learned_spectrum, optimal_spectrum : (C',)
+        Eigenvalues of the two Gram matrices of the classes that have a direction, descending.
+    num_rows, num_images, dim : int
+        Rows read; images compared (rows, where every image is one); length of a row.
+    norms : NormSpread
+        Norms of the rows as stored.
+    embeddings_from, optimum_from : str
+        What they were read from, in words.
+    own_counts : bool
+        The proportions are those of the embeddings themselves, for want of the training counts.
+    matching : {"names", "hungarian"}
+    matched : dict of str to str
+        After Hungarian matching: class of the embeddings -> class of the geometry.
+    ignored : dict of str to int
+        Rows of each ignored label.
+    extra : dict of str to int
+        Images of each class that the geometry does not have, where they were left out.
+    missing : tuple of str
+        Classes of the geometry without embeddings.
+    notes : tuple of str
+        What was done to rows and labels, and what could not be done.
+    seconds : float
+    """
+
+    geometry: Geometry
+    names: tuple[str, ...]
+    optimal: Array
+    directions: Directions
+    intervals: PairIntervals
+    deviations: Deviations
+    judgement: EmbeddingVerdict
+    excess_risk: ExcessRisk
+    sentence: str
+    metrics: Mapping[str, Metric]
+    classes: tuple[ClassRow, ...]
+    learned_spectrum: Array
+    optimal_spectrum: Array
+    num_rows: int
+    num_images: int
+    dim: int
+    norms: NormSpread
+    embeddings_from: str
+    optimum_from: str
+    own_counts: bool = False
+    matching: str = "names"
+    matched: Mapping[str, str] = field(default_factory=dict)
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    extra: Mapping[str, int] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for array in (self.optimal, self.learned_spectrum, self.optimal_spectrum):
+            array.setflags(write=False)
+
+    def __repr__(self) -> str:
+        return f"Validation(num_classes={self.num_classes}, num_images={self.num_images}, verdict={self.verdict!r})"
+
+    @property
+    def num_classes(self) -> int:
+        """C, the classes compared."""
+        return len(self.names)
+
+    @property
+    def verdict(self) -> str:
+        """"collapsed", "differs", "consistent" or "inconclusive"."""
+        return self.judgement.verdict
+
+    @property
+    def tolerance_deg(self) -> float:
+        """Deviation in degrees up to which a pair counts as optimal."""
+        return self.judgement.tolerance_deg
+
+    @property
+    def max_angle_error_deg(self) -> float | None:
+        """Largest deviation of an angle from its optimum, degrees; None where no pair could be tested."""
+        return self.deviations.max_angle_error_deg
+
+    @property
+    def max_angle_error_ci_deg(self) -> tuple[float, float] | None:
+        """Its interval, simultaneous over all pairs."""
+        return self.deviations.max_angle_error_ci_deg
+
+    @property
+    def class_r2(self) -> float | None:
+        """Share of the differences between the optimal cosines that the embedding has; None where the optimum has none."""
+        return self.deviations.class_r2
+
+    def worst_pairs(self, limit: int = 10) -> tuple[PairDeviation, ...]:
+        """Tested pairs, the most surely deviating first; class numbers as in `names`."""
+        return self.deviations.worst_pairs(limit)
+
+    def as_dict(self, pairs: int = LISTED_PAIRS) -> dict[str, Any]:
+        """Plain values for JSON (`validation.schema.json` describes them), with at most `pairs` pairs: the most surely deviating."""
+        found = self.deviations.as_dict(pairs)
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "max_angle_error_deg": found["max_angle_error_deg"],
+            "max_angle_error_ci_deg": found["max_angle_error_ci_deg"],
+            "class_r2": self.class_r2,
+            "class_r2_weak": self.deviations.class_r2_weak,
+            "relative_frobenius": found["relative_frobenius"],
+            "excess_risk": self.excess_risk.as_dict(),
+            "judgement": self._judged(),
+            "pairs": found["pairs"],
+            "num_pairs": self.intervals.num_pairs,
+            "per_class": [row.as_dict() for row in self.classes],
+            "metrics": {name: metric.as_dict() for name, metric in self.metrics.items()},
+            "ignored": dict(self.ignored),
+            "extra": dict(self.extra),
+            "missing": list(self.missing),
+            "names": list(self.names),
+            "num_classes": self.num_classes,
+            "num_rows": self.num_rows,
+            "num_images": self.num_images,
+            "dim": self.dim,
+            "embeddings_from": self.embeddings_from,
+            "optimum": self._optimum(),
+            "matching": self.matching,
+            "matched": dict(self.matched),
+            "norms": {"smallest": finite(self.norms.smallest), "largest": finite(self.norms.largest), "mean": finite(self.norms.mean)},
+            "median_rho": self.directions.median_rho,
+            "intervals": {"alpha": self.intervals.alpha, "pairs": self.intervals.num_pairs, "source": self.intervals.source},
+            "spectrum": {"learned": self.learned_spectrum.tolist(), "optimal": self.optimal_spectrum.tolist()},
+            "notes": list(self.notes),
+            "seconds": self.seconds,
+        }
+
+    def _judged(self) -> dict[str, Any]:
+        """`EmbeddingVerdict.as_dict` without what is said above; classes by name."""
+        held = self.judgement.as_dict()
+        del held["verdict"], held["sentence"]
+        held["as_predicted"] = [[self.names[first], self.names[second]] for first, second in held["as_predicted"]]
+        return held
+
+    def _optimum(self) -> dict[str, Any]:
+        geometry = self.geometry
+        return {
+            "from": self.optimum_from,
+            "own_counts": self.own_counts,
+            "num_classes": geometry.num_classes,
+            "loss": geometry.loss,
+            "risk": geometry.risk,
+            "rank": geometry.rank,
+            "regime": geometry.regime,
+            "certified": geometry.certificate.certified,
+            "bracket": None if geometry.bracket is None else [finite(end) for end in geometry.bracket],
+            "required_rank": geometry.required_rank,
+        }
+
+
+def finite(value: float | None) -> float | None:
+    """A finite float, or None."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def spectrum(gram: Array) -> Array:
+    """Eigenvalues of a symmetric matrix, descending."""
+    return np.asarray(np.linalg.eigvalsh(gram)[::-1].copy())
