@@ -9,6 +9,8 @@ from optgeom.collapse.rank_path import first_rank_loss
 from optgeom.collapse.scan import Scan, scan
 from optgeom.collapse.sensitivity import proportion_sensitivity, temperature_sensitivity
 from optgeom.collapse.thresholds import CollapseThreshold, collapse_margin, collapse_threshold
+from optgeom.embeddings.result import Validation
+from optgeom.embeddings.validation import validate
 from optgeom.errors import IncompatibleError, InvalidInputError, MissingDependencyError, NotCertifiedError, OptGeomError, SolverError
 from optgeom.geometry import Geometry
 from optgeom.losses import GeneralizedContrastive, InfoNCE, Loss, SupCon, SupConFullBatch
@@ -40,6 +42,7 @@ __all__ = [
     "SolverError",
     "SupCon",
     "SupConFullBatch",
+    "Validation",
     "Weights",
     "align",
     "batch_loss_values",
@@ -55,4 +58,5 @@ __all__ = [
     "scan",
     "solve",
     "temperature_sensitivity",
+    "validate",
 ]
