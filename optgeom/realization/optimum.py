@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +14,15 @@ from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization import spherical
 from optgeom.realization.weights import Weights
+from optgeom.solvers import primal_dual
 from optgeom.solvers.augmented_lagrangian import solve_augmented_lagrangian
 from optgeom.solvers.low_rank import solve_low_rank
 
 START_COLUMNS = 16
 SMALL = 40  # samples up to which the staircase is cheap at any rank
-LARGEST_APART = 500  # samples up to which groups are taken apart for the augmented Lagrangian
-HIGH_RANK = 0.64  # share of n in columns beyond which the augmented Lagrangian takes over
-SLOW_COLUMNS, SLOW = 12, 1e-4  # so does it where that many columns still leave this stationarity: nearly realizable weights
+LARGEST_APART = 500  # samples up to which groups are taken apart for the other methods
+HIGH_RANK = 0.35  # share of n in columns, all in use, beyond which the primal-dual method is faster
+SLOW_COLUMNS, SLOW = 12, 1e-4  # so does it where that many columns leave this stationarity: nearly realizable weights
 GOOD_GAP = 1e-12
 
 
@@ -70,7 +71,8 @@ def start_cosines(weights: Weights, temperature: float) -> Array:
 def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-9) -> Optimum:
     """Minimise the loss over all Gram matrices.
 
-    A low-rank staircase first; where the rank turns out to be a large part of n, the augmented Lagrangian from there.
+    A low-rank staircase first; where the rank turns out to be a large part of n, the primal-dual method from there; where that fails, the
+    augmented Lagrangian.
 
     Parameters
     ----------
@@ -90,7 +92,7 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     def give_up(columns: int, stationarity: float) -> bool:
         return columns > HIGH_RANK * weights.n or (columns >= SLOW_COLUMNS and stationarity > SLOW)
 
-    # The staircase converges quadratically, so its last digits are free; those of the augmented Lagrangian are not.
+    # The staircase converges quadratically, so its last digits are free; those of the other methods are not.
     good_gap = 0.1 * tolerance
     can_switch = single and weights.n > SMALL
     start = start_cosines(weights, temperature)
@@ -99,16 +101,30 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     low = solve_low_rank(program, start, judge, columns, GOOD_GAP, give_up if can_switch else None)
     best, solver, iterations = low.certified, "low-rank staircase", low.iterations
     if not best.certificate.certified and (single or weights.n <= LARGEST_APART):
-        # Its matrices are feasible only in the limit: what is judged is the nearest feasible one.
         apart, together = _taken_apart(program, weights)
-        start = group_matrix.expand(best.cosines, np.ones(weights.sizes.size), weights.index)
-        found, steps = solve_augmented_lagrangian(
-            apart, start, lambda gram: judge(repair(together(gram), weights.sizes).cosines), good_gap
-        )
-        iterations += steps
-        if found.certificate.gap < best.certificate.gap:
-            best, solver = found, "augmented Lagrangian"
+
+        # Matrices of these methods are feasible only in the limit: what is judged is the nearest feasible one.
+        def judge_apart(gram: Array) -> WeightedCertified:
+            return judge(repair(together(gram), weights.sizes).cosines)
+
+        for name, solve in _methods(apart, judge_apart, good_gap):
+            for cosines in (best.cosines, repair(start, weights.sizes).cosines):
+                found, steps = solve(group_matrix.expand(cosines, np.ones(weights.sizes.size), weights.index))
+                iterations += steps
+                if found is not None and found.certificate.gap < best.certificate.gap:
+                    best, solver = found, name
+                if best.certificate.certified:
+                    return Optimum(best.cosines, best.risk, best.rank, best.certificate, solver, iterations)
     return Optimum(best.cosines, best.risk, best.rank, best.certificate, solver, iterations)
+
+
+def _methods(
+    program: WeightedProgram, judge: Callable[[Array], WeightedCertified], good_gap: float
+) -> Iterator[tuple[str, Callable[[Array], tuple[WeightedCertified | None, int]]]]:
+    """What is tried in turn where the rank is too high for the staircase: the fast one, then the safe one."""
+    if primal_dual.applies(program):
+        yield "primal-dual Newton", lambda start: primal_dual.solve_primal_dual(program, start, judge, good_gap)
+    yield "augmented Lagrangian", lambda start: solve_augmented_lagrangian(program, start, judge, good_gap)
 
 
 def _taken_apart(program: WeightedProgram, weights: Weights) -> tuple[WeightedProgram, Callable[[Array], Array]]:

@@ -45,7 +45,8 @@ class _Point:
         high, low = eigenvalues[positive], eigenvalues[~positive]
         self.weights = high[:, None] / (high[:, None] - low[None, :])
         self.projection = (self.upper * high) @ self.upper.T
-        self.value = n * program.risk(gram) + float(np.sum(high**2)) / (2 * penalty)
+        with np.errstate(over="ignore"):  # a trial far outside has an infinite value, and is refused for it
+            self.value = n * program.risk(gram) + float(np.sum(high**2)) / (2 * penalty)
         self.force = n * program.gradient(gram)
         gradient = self.force - self.projection
         np.fill_diagonal(gradient, 0.0)

@@ -58,6 +58,8 @@ class Spheres:
         weighted = self.pairs * self.program.pair_curvature(self.cosines, gradient)
         outer = (self.mean[:, :, None] * self.mean[:, None, :]).reshape(g, -1)
         blocks[:, :-1, :-1] = 2 * (weighted @ outer).reshape(g, r - 1, r - 1)
+        # A row may be at rest while its curvature is large: rounding would make its block singular.
+        size = np.maximum(size, 1e-12 * np.einsum("gii->g", blocks))
         blocks[:, np.arange(r), np.arange(r)] += size[:, None]
         self.weighted_mean = size[:, None] * self.mean
         self.rotation_weight = 0.5 / max(float(np.linalg.norm(self.mean.T @ self.weighted_mean, 2)), 1e-300)
@@ -122,6 +124,8 @@ def _truncated_cg(here: Spheres, radius: float) -> tuple[Array, float, int, bool
     target = here.stationarity * min(0.1, here.stationarity)
     step_square, step_direction, direction_square = 0.0, 0.0, inner
     for products in range(1, PRODUCTS_PER_STEP + 1):
+        if not direction_square > 0:  # a gradient so small that its square is 0
+            break
         image = here.hessian(direction)
         curvature = float(np.sum(direction * image))
         if products > 1 and abs(curvature) <= FLAT * direction_square:
