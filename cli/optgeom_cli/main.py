@@ -20,6 +20,7 @@ from optgeom_cli.realize import realize
 from optgeom_cli.scan import scan
 from optgeom_cli.solve import solve
 from optgeom_cli.threshold import threshold
+from optgeom_cli.validate import validate
 
 # The base of what typer raises on wrong options. It belongs to click, which typer imports or carries within itself, by version.
 _WrongOptions: Any = typer.BadParameter.__mro__[1]
@@ -68,6 +69,7 @@ app.command("threshold")(threshold)
 app.command("scan")(scan)
 app.command("design")(design)
 app.command("realize")(realize)
+app.command("validate")(validate)
 app.command("profiles")(profiles)
 
 

@@ -17,7 +17,7 @@ from optgeom.embeddings.excess_risk import ExcessRisk, excess_risk, risk_of_prod
 from optgeom.embeddings.metrics.class_metrics import ClassMetrics, class_metrics, simplex_distance
 from optgeom.embeddings.metrics.empirical_risk import RiskEstimate, within_term
 from optgeom.embeddings.metrics.sample_metrics import ROWS, SampleMetrics, sample_metrics
-from optgeom.embeddings.metrics.similarity import procrustes_r2, sample_similarity_r2
+from optgeom.embeddings.metrics.similarity import class_optimum_r2, procrustes_r2, sample_similarity_r2
 from optgeom.embeddings.metrics.spectrum import effective_rank, singular_values_of_scatter
 from optgeom.embeddings.moments import ClassMoments, WithinClass
 from optgeom.embeddings.optimum import Optimum
@@ -110,12 +110,15 @@ def measure(
     seed : int
     """
     shape = class_metrics(moments, within)
+    means = moments.sums / moments.counts[:, None]
+    scatter = moments.sums.T @ means + np.nan_to_num(within.pooled) * float((moments.counts - 1).sum())
+    scatter = (scatter + scatter.T) / 2
     temperature = None if optimum.loss is None else optimum.loss.temperature
     rows = _of_rows(sample, moments, temperature, seed)
     found = {
         **_against_optimum(deviations),
-        **_of_samples(sample, optimum, classes, seed),
-        **_of_classes(shape, directions, moments, within),
+        **_of_samples(moments, scatter, sample, optimum, classes, seed),
+        **_of_classes(shape, directions, moments, scatter),
         **_of_sample_metrics(rows),
     }
     excess, found["empirical_loss"] = _risk(directions, moments, optimum, classes, stratified, seed)
@@ -138,29 +141,32 @@ def _against_optimum(deviations: Deviations) -> dict[str, Metric]:
     }
 
 
-def _of_samples(sample: Sampled, optimum: Optimum, classes: npt.NDArray[np.intp], seed: int) -> dict[str, Metric]:
-    """Rows against the prototypes of their classes."""
-    names = ("sample_r2", "procrustes_r2")
+def _of_samples(
+    moments: ClassMoments, scatter: Array, sample: Sampled, optimum: Optimum, classes: npt.NDArray[np.intp], seed: int
+) -> dict[str, Metric]:
+    """Rows against the prototypes of their classes: all of them at once, or sampled views, whose means are no unit rows."""
+    target = np.asarray(optimum.geometry.gram)[np.ix_(classes, classes)]
+    reason = "fewer than three rows" if moments.counts.sum() < 3 else "the optimal similarities are all equal"
+    if sample.groups is None:
+        exact = class_optimum_r2(moments.counts, moments.sums, scatter, target)
+        return {"sample_r2": Metric.of(exact.sample_r2, reason), "procrustes_r2": Metric.of(exact.procrustes_r2, reason)}
     index = np.arange(len(sample.rows))
-    if index.size < 3:
-        return {name: Metric(None, reason="fewer than three rows") for name in names}
     if index.size > ROWS:
         index = np.sort(np.random.default_rng([seed, 1]).choice(index, ROWS, replace=False))
-    vertices = from_gram(np.asarray(optimum.geometry.gram))[classes]
-    rows, target = sample.rows[index], vertices[sample.codes[index]]
-    values = sample_similarity_r2(rows, target), procrustes_r2(rows, target)
-    reason = "all sampled rows are of one class"
-    return {name: replace(Metric.of(value, reason), rows=int(index.size)) for name, value in zip(names, values, strict=True)}
+    vertices = from_gram(target)[sample.codes[index]]
+    values = (sample_similarity_r2(sample.rows[index], vertices), procrustes_r2(sample.rows[index], vertices))
+    rows = int(index.size)
+    return {
+        name: replace(Metric.of(value, reason), rows=rows) for name, value in zip(("sample_r2", "procrustes_r2"), values, strict=True)
+    }
 
 
-def _of_classes(shape: ClassMetrics, directions: Directions, moments: ClassMoments, within: WithinClass) -> dict[str, Metric]:
+def _of_classes(shape: ClassMetrics, directions: Directions, moments: ClassMoments, scatter: Array) -> dict[str, Metric]:
     several = moments.counts > 1
     spread = ONE_IMAGE if not several.any() else "the class means coincide"
     simplex = simplex_distance(directions.gram)
     lost = len(simplex.left_out)
     lacking = "fewer than two classes have a direction"
-    means = moments.sums / moments.counts[:, None]
-    scatter = (moments.sums.T @ means) + np.nan_to_num(within.pooled) * float((moments.counts - 1).sum())
     collapsed = shape.separation.num_collapsed_pairs
     beside = f"{collapsed} pairs of coinciding means left out" if collapsed else None
     return {
@@ -169,7 +175,7 @@ def _of_classes(shape: ClassMetrics, directions: Directions, moments: ClassMomen
         "cdnv_max": _noted(Metric.of(shape.separation.max, spread), beside),
         "simplex_frobenius": _noted(Metric.of(simplex.relative_frobenius, lacking), _left_out(lost)),
         "simplex_max_angle_deg": _noted(Metric.of(simplex.max_angle_deg, lacking), _left_out(lost)),
-        "effective_rank": Metric.of(effective_rank(singular_values_of_scatter((scatter + scatter.T) / 2))),
+        "effective_rank": Metric.of(effective_rank(singular_values_of_scatter(scatter))),
     }
 
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.metrics.unit_rows import ENTRIES, normalised
 from optgeom.errors import InvalidInputError
-from optgeom.prototypes import align
+from optgeom.prototypes import align, from_gram
 
 LATENTS = ("cosine", "euclidean")
 CONSTANT = 1e-6  # standard deviation, relative to the largest |s*|, below which s* is constant: a regular simplex has nothing to explain
@@ -97,6 +99,61 @@ def procrustes_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: str = "co
         size = float(np.sum(turned**2))
         turned = turned * (float(np.sum(turned * padded)) / size if size > 0 else 0.0)
     return 1.0 - float(np.sum((padded - turned) ** 2)) / total
+
+
+@dataclass(frozen=True)
+class ClassOptimumR2:
+    """Both r2 of samples whose optimum is the prototype of their class; nan where n/a."""
+
+    sample_r2: float
+    procrustes_r2: float
+
+
+def class_optimum_r2(counts: npt.ArrayLike, sums: npt.ArrayLike, scatter: npt.ArrayLike, gram: npt.ArrayLike) -> ClassOptimumR2:
+    r"""`sample_similarity_r2` and `procrustes_r2` of all unit rows against the prototypes of their classes, exactly, without the pairs.
+
+    With Z (n, d) the rows, S (C, d) their class sums, n_c the counts and A* = Y Y' the optimal cosines of the classes,
+
+        sum_ij s_ij^2 = |Z'Z|^2,     sum_ij s_ij s*_ij = sum_cd A*_cd S_c.S_d,     max_Q sum_i y_i.Q z_i = |Y'S|_nuclear.
+
+    Parameters
+    ----------
+    counts : (C,)
+        n_c.
+    sums : (C, d)
+        S_c, of unit rows.
+    scatter : (d, d)
+        Z'Z.
+    gram : (C, C)
+        A*.
+
+    Raises
+    ------
+    InvalidInputError
+        Shapes that do not fit.
+    """
+    number, table = np.asarray(counts, dtype=np.float64), np.asarray(sums, dtype=np.float64)
+    total, target = np.asarray(scatter, dtype=np.float64), np.asarray(gram, dtype=np.float64)
+    size, dim = number.size, table.shape[-1]
+    if table.shape != (size, dim) or total.shape != (dim, dim) or target.shape != (size, size):
+        came = f"{table.shape}, {total.shape} and {target.shape}"
+        raise InvalidInputError(f"`sums`, `scatter`, `gram` must be (C, d), (d, d), (C, C) for {size} counts; got {came}")
+    n = float(number.sum())
+    pairs = n * (n - 1)
+    if pairs < 6:
+        return ClassOptimumR2(math.nan, math.nan)
+    # Every row is 1 with itself, in the embedding as at the optimum.
+    mean = (float(number @ target @ number) - n) / pairs
+    apart = number[:, None] * number[None, :] - np.diag(number)
+    spread = float(np.sum(apart * (target - mean) ** 2))
+    error = float(np.sum(total**2)) - 2 * float(np.sum(target * (table @ table.T))) + float(number @ target**2 @ number)
+    similar = math.nan if spread <= CONSTANT**2 * pairs else 1 - error / spread
+    vertices = from_gram(target)
+    centre = number @ vertices / n
+    around = n * (1 - float(centre @ centre))
+    overlap = float(scipy.linalg.svdvals(vertices.T @ table).sum())
+    turned = math.nan if around <= CONSTANT**2 * n else 1 - (2 * n - 2 * overlap) / around
+    return ClassOptimumR2(similar, turned)
 
 
 Similarities = Callable[[slice], Array]

@@ -1,0 +1,173 @@
+"""`optgeom validate`: a trained embedding beside the optimum."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optgeom_cli.output import UsageError, emit_json, exit_on_error, plain
+from optgeom_cli.progress import working
+from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
+
+if TYPE_CHECKING:
+    from optgeom.embeddings.result import Validation
+
+
+class Match(enum.StrEnum):
+    """How classes of the embeddings find those of the geometry."""
+
+    NAMES = "names"
+    HUNGARIAN = "hungarian"
+
+
+_PANEL = "Output"
+_FILES = "Embeddings"
+_ENDINGS = {"--report": (".html", ".htm"), "--out": (".json",)}
+
+
+@with_shared_options
+@exit_on_error()
+def validate(
+    class_options: ClassOptions,
+    loss_options: LossOptions,
+    embeddings: Annotated[
+        str,
+        typer.Option(
+            "--embeddings",
+            metavar="FILE",
+            help="Rows: .npy, .npz, .pt, .safetensors, .csv, .parquet, vectors.tsv, a folder or a pattern of shards.",
+            rich_help_panel=_FILES,
+        ),
+    ],
+    geometry: Annotated[
+        Path | None, typer.Option("--geometry", metavar="FILE", help="Optimum from `optgeom solve --out`, instead of classes and loss.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Degrees up to which an angle counts as optimal.")] = 2.0,
+    group_ids: Annotated[
+        str | None,
+        typer.Option("--group-ids", metavar="FILE", help="Image that each row is a view of, one id a row.", rich_help_panel=_FILES),
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option("--label-column", metavar="NAME", help="Column or array of the labels.", rich_help_panel=_FILES)
+    ] = None,
+    vector_column: Annotated[
+        str | None, typer.Option("--vector-column", metavar="NAME", help="Column or array of the vectors.", rich_help_panel=_FILES)
+    ] = None,
+    group_column: Annotated[
+        str | None, typer.Option("--group-column", metavar="NAME", help="Column or array of the image ids.", rich_help_panel=_FILES)
+    ] = None,
+    ignore_extra: Annotated[
+        bool, typer.Option("--ignore-extra", help="Leave out classes that the geometry does not have, instead of refusing them.")
+    ] = False,
+    match: Annotated[
+        Match, typer.Option("--match", help="Classes by name, or by the shape they form (the verdict then says so).")
+    ] = Match.NAMES,
+    workers: Annotated[int, typer.Option("--workers", help="Processes that read shards side by side.")] = 1,
+    dask: Annotated[
+        str | None, typer.Option("--dask", metavar="ADDRESS", help="Scheduler of a dask cluster whose workers read the shards.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the rows that metrics of pairs are computed on.")] = 0,
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write one self-contained page: .html.", rich_help_panel=_PANEL)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the JSON object: .json.", rich_help_panel=_PANEL)
+    ] = None,
+) -> None:
+    """How close are the class means of trained embeddings to the optimum of their class proportions and loss?
+
+    The optimum is that of the TRAINING classes: --geometry, or a source of classes with the loss. --labels are the labels of the
+    embeddings; without another source their counts stand in, and the verdict says so.
+    """
+    targets = {option: path for option, path in (("--report", report), ("--out", out)) if path is not None}
+    _check_targets(targets)
+    given = _optimum(class_options, loss_options, geometry)
+
+    from optgeom.embeddings.validation import validate as run
+
+    with working("comparing with the optimum"):
+        found = run(
+            embeddings,
+            None if class_options.labels is None else str(class_options.labels),
+            tolerance=tolerance,
+            group_ids=group_ids,
+            ignore_labels=class_options.ignore_label or (),
+            ignore_extra=ignore_extra,
+            match=match.value,
+            label_column=label_column,
+            vector_column=vector_column,
+            group_column=group_column,
+            workers=workers,
+            dask=dask,
+            seed=seed,
+            **given,
+        )
+    content = plain(found.as_dict())
+    _write(found, content, targets)
+    if json_output:
+        emit_json(content)
+    else:
+        from optgeom_cli.validate_report import report as show
+
+        show(found, targets)
+
+
+def _optimum(classes: ClassOptions, losses: LossOptions, geometry: Path | None) -> dict[str, Any]:
+    """Where the optimum comes from, as arguments of `validate`."""
+    others = ("counts", "proportions", "counts_file", "profile")
+    sources = [name for name in others if getattr(classes, name) is not None]
+    if geometry is not None:
+        held = ["--" + name.replace("_", "-") for name in sources]
+        held += ["--sampler"] if classes.sampler != "instance" else []
+        held += ["--drop-empty"] if classes.drop_empty else []
+        held += [] if losses == LossOptions() else ["options of the loss"]
+        if held:
+            raise UsageError(f"--geometry has its classes and its loss; got {' and '.join(held)} beside it (leave them out)")
+        return {"geometry": geometry}
+    if sources:
+        training = dataclasses.replace(classes, labels=None, ignore_label=None)
+        return {"classes": training.read(), "loss": losses.read()}
+    if classes.drop_empty:
+        raise UsageError("--drop-empty goes with a source of classes; labels have no empty ones (leave it out)")
+    from optgeom_cli.class_input import sampler_power
+
+    return {"loss": losses.read(), "sampler_power": sampler_power(classes.sampler)}
+
+
+def _check_targets(targets: dict[str, Path]) -> None:
+    """Refuse what cannot be written before the work, not after it."""
+    for option, path in targets.items():
+        if path.suffix.lower() not in _ENDINGS[option]:
+            raise UsageError(f"{option} must end in {' or '.join(_ENDINGS[option])}; got {str(path)!r}")
+    from optgeom.errors import InvalidInputError, MissingDependencyError
+
+    for option, path in targets.items():
+        if path.is_dir():
+            raise InvalidInputError(f"cannot write {path}: it is a folder (give a file name)")
+        if not path.absolute().parent.is_dir():
+            raise InvalidInputError(f"cannot write {path}: the folder {path.parent} does not exist (make it first)")
+        if option == "--report":
+            from optgeom.plotting import require_matplotlib
+
+            require_matplotlib()
+            if importlib.util.find_spec("jinja2") is None:
+                raise MissingDependencyError("a report needs jinja2: pip install 'optgeom[plot]'")
+
+
+def _write(found: Validation, content: dict[str, Any], targets: dict[str, Path]) -> None:
+    if "--out" in targets:
+        from optgeom import _files
+
+        _files.write_text(targets["--out"], json.dumps(content, allow_nan=False) + "\n")
+    if "--report" in targets:
+        from optgeom.plotting.validation_report import write_report
+
+        with working("writing the report"):
+            write_report(found, targets["--report"])

@@ -1,0 +1,157 @@
+"""The terminal report of `optgeom validate`: the verdict in words, the numbers, the pairs and classes to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from optgeom.embeddings.result import Metric, Validation
+from optgeom.wording import describe_loss, short
+from optgeom_cli.output import console
+
+MOST_COLUMNS = 100  # longer lines are hard to read on a wide terminal
+SHOWN_PAIRS = 5
+SHOWN_CLASSES = 8
+SHOWN_NAMES = 5
+
+_METRICS = {
+    "relative_frobenius": "Frobenius error",
+    "nearest_mean": "Accuracy",
+    "cac": "CAC",
+    "nc1": "NC1",
+    "cdnv_mean": "Mean CDNV",
+    "effective_rank": "Effective rank",
+    "uniformity": "Uniformity",
+    "alignment": "Alignment",
+    "saa": "SAA",
+    "empirical_loss": "Loss of the rows",
+}
+
+
+def report(found: Validation, files: Mapping[str, Path]) -> None:
+    """Print the answer on stdout."""
+    out = console()
+    out.width = min(out.width, MOST_COLUMNS)
+    with out.capture() as captured:
+        _print(out, found, files)
+    # rich fills every line up with blanks, which get in the way of copying and comparing.
+    typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
+
+
+def _print(out: Console, found: Validation, files: Mapping[str, Path]) -> None:
+    sentence = found.sentence
+    out.print(Text(sentence[:1].upper() + sentence[1:]))
+    out.print()
+    summary = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    summary.add_column(no_wrap=True, style="bold")
+    summary.add_column(overflow="fold")
+    for heading, text in _summary(found):
+        summary.add_row(heading, Text(text))
+    for path in files.values():
+        summary.add_row("Written", Text(str(path)))
+    out.print(summary)
+    out.print()
+    out.print(_pairs(found))
+    out.print()
+    out.print(_classes(found))
+
+
+def _summary(found: Validation) -> Iterable[tuple[str, str]]:
+    images = f"{found.num_images} images" + (f" ({found.num_rows} rows)" if found.num_rows != found.num_images else "")
+    yield "Embeddings", f"{found.embeddings_from}: {images} of {found.num_classes} classes in {found.dim} dimensions"
+    yield "Optimum", f"{found.optimum_from}; {describe_loss(found.geometry.loss)}"
+    error, reach = found.max_angle_error_deg, found.max_angle_error_ci_deg
+    if error is not None and reach is not None:
+        yield "Max angle error", f"{error:.2f} degrees, between {reach[0]:.2f} and {reach[1]:.2f} (all pairs together, 95 %)"
+    r2 = found.metrics["class_r2"]
+    yield "Class r2", _value(r2)
+    yield "Excess risk", _excess(found)
+    for name, heading in _METRICS.items():
+        metric = found.metrics[name]
+        if metric.value is not None:
+            yield heading, _value(metric)
+    worst = found.classes[0]
+    if worst.deviation is not None:
+        measured = _interval(worst.deviation, worst.low, worst.high)
+        yield "Worst class", f"{short(worst.name)}, with {short(worst.worst_pair or '')}: off by {measured} degrees"
+    for label, rows in found.ignored.items():
+        yield "Ignored", f"{rows} rows with label {label}"
+    if found.missing:
+        yield "Without embeddings", _names(found.missing)
+    if found.extra:
+        yield "Not in the geometry", _names(tuple(found.extra))
+    for pair in found.judgement.as_predicted[:SHOWN_NAMES]:
+        yield "As predicted", f"{short(found.names[pair.first])} and {short(found.names[pair.second])} coincide, also at the optimum"
+    for note in found.notes:
+        yield "Note", note
+
+
+def _names(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(short(name) for name in names[:SHOWN_NAMES]) + more
+
+
+def _value(metric: Metric) -> str:
+    if metric.value is None:
+        return f"n/a ({metric.reason})"
+    error = f" +- {metric.standard_error:.1g}" if metric.standard_error else ""
+    return f"{metric.value:.4g}{error}" + (f" ({metric.reason})" if metric.reason else "")
+
+
+def _excess(found: Validation) -> str:
+    terms = found.excess_risk
+    if terms.direction is None or terms.shrink is None:
+        return f"n/a ({terms.reason})"
+    parts = f"direction {100 * terms.direction:.2g} %, shrink {100 * terms.shrink:.2g} %"
+    if terms.within is None:
+        return f"{parts}, within n/a ({terms.reason})"
+    error = f" +- {100 * terms.within_error:.1g}" if terms.within_error else ""
+    return f"{parts}, within {100 * terms.within:.2g}{error} % of the way to total collapse"
+
+
+def _interval(value: float | None, low: float | None, high: float | None) -> str:
+    return "n/a" if value is None or low is None or high is None else f"{value:.1f} ({low:.1f} to {high:.1f})"
+
+
+def _table(title: str, columns: Iterable[tuple[str, bool]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    for heading, number in columns:
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _pairs(found: Validation) -> Table:
+    columns = (("class", False), ("class", False), ("angle", True), ("optimal", True), ("off by (degrees)", True))
+    table = _table(f"Worst pairs (of {found.intervals.num_pairs})", columns)
+    for pair in found.worst_pairs(SHOWN_PAIRS):
+        low, high = pair.deviation_ci or (None, None)
+        cells = (f"{pair.angle_deg:.1f}", f"{pair.optimal_deg:.1f}", _interval(pair.deviation, low, high))
+        table.add_row(Text(short(found.names[pair.first])), Text(short(found.names[pair.second])), *cells)
+    return table
+
+
+def _classes(found: Validation) -> Table:
+    columns = (("class", False), ("images", True), ("rho", True), ("worst with", False), ("off by (degrees)", True), ("CDNV", True))
+    table = _table(f"Classes in most trouble (of {found.num_classes})", (*columns, ("accuracy", True), ("CAC", True)))
+    for row in found.classes[:SHOWN_CLASSES]:
+        table.add_row(
+            Text(short(row.name)),
+            str(row.count),
+            _cell(row.rho),
+            Text("n/a" if row.worst_pair is None else short(row.worst_pair)),
+            _interval(row.deviation, row.low, row.high),
+            _cell(row.cdnv),
+            _cell(row.nearest_mean),
+            _cell(row.cac),
+        )
+    return table
+
+
+def _cell(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.2g}"
