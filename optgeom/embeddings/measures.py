@@ -133,10 +133,11 @@ def measure(
 
 def _against_optimum(deviations: Deviations) -> dict[str, Metric]:
     r2 = deviations.class_r2
-    reason = "the optimal cosines are all equal: there is no variation to explain"
+    untested = "no pair of classes could be tested"
+    reason = untested if deviations.max_angle_error_deg is None else "the optimal cosines are all equal: there is no variation to explain"
     weak = "the optimal cosines differ by less than .05: mostly noise" if deviations.class_r2_weak else None
     return {
-        "relative_frobenius": Metric.of(deviations.relative_frobenius, "no pair of classes could be tested"),
+        "relative_frobenius": Metric.of(deviations.relative_frobenius, untested),
         "class_r2": Metric(r2, reason=reason if r2 is None else weak),
     }
 
@@ -168,7 +169,7 @@ def _of_classes(shape: ClassMetrics, directions: Directions, moments: ClassMomen
     lost = len(simplex.left_out)
     lacking = "fewer than two classes have a direction"
     collapsed = shape.separation.num_collapsed_pairs
-    beside = f"{collapsed} pairs of coinciding means left out" if collapsed else None
+    beside = f"{collapsed} pair{'' if collapsed == 1 else 's'} of coinciding means left out" if collapsed else None
     return {
         "nc1": Metric.of(shape.nc1, spread),
         "cdnv_mean": _noted(Metric.of(shape.separation.mean, spread), beside),
@@ -180,7 +181,7 @@ def _of_classes(shape: ClassMetrics, directions: Directions, moments: ClassMomen
 
 
 def _left_out(number: int) -> str | None:
-    return f"{number} classes without a direction left out" if number else None
+    return f"{number} class{'' if number == 1 else 'es'} without a direction left out" if number else None
 
 
 def _noted(metric: Metric, reason: str | None) -> Metric:
