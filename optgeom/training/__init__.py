@@ -1,0 +1,1 @@
+"""Training with contrastive losses, in torch: the only room that imports it (extra `torch`)."""

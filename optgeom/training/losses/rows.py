@@ -1,0 +1,182 @@
+r"""Log-sum-exp over all other rows, and weighted means of similarities, without ever holding a (B, B) matrix.
+
+For anchors i and the similarities s_ij of all B rows,
+
+    l_i = log sum_{j != i} c_ij exp(s_ij),      p_i = sum_{j != i} t_ij s_ij,
+
+with s_ij = z_i.z_j / T, or -|z_i - z_j|^2 / T. Forward and backward go through blocks of rows and compute each block of similarities
+anew, so that only z and l are kept between them: O(B d) in place of O(B^2). With G_ij = g_i exp(s_ij + log c_ij - l_i) + h_i t_ij, where g
+and h are the incoming gradients of l and p,
+
+    dz = (G + G') z / T,      or      2 ( (G + G') z - diag((G + G') 1) z ) / T.
+
+Nothing here waits for the device: shapes decide, never values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# Similarities held at once. On a CPU 2 MiB of float32, which stays in the caches; on a GPU enough to keep it busy.
+ENTRIES = 1 << 19
+ENTRIES_ON_GPU = 1 << 22
+
+Contrast = Callable[[slice, Tensor], Tensor]
+Targets = Callable[[slice], Tensor]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What to sum, and for whom.
+
+    Attributes
+    ----------
+    temperature : float
+        T > 0.
+    start, stop : int
+        The anchors are the rows start to stop - 1; all rows are contrasted with.
+    euclidean : bool
+        -|z_i - z_j|^2 / T in place of z_i.z_j / T.
+    contrast : callable, optional
+        (rows, similarities of shape (b, B)) -> (b, B) log c; -inf leaves a row out. A constant for the gradient. All others without it.
+    targets : callable, optional
+        rows -> (b, B) t, zero for the anchor itself. A constant for the gradient.
+    """
+
+    temperature: float
+    start: int
+    stop: int
+    euclidean: bool = False
+    contrast: Contrast | None = None
+    targets: Targets | None = None
+
+    @property
+    def symmetric(self) -> bool:
+        return self.contrast is None and self.targets is None
+
+    def blocks(self, z: Tensor) -> Iterator[slice]:
+        """Slices of anchors, as row numbers of z."""
+        entries = ENTRIES if z.device.type == "cpu" else ENTRIES_ON_GPU
+        step = max(1, min(entries // max(1, z.shape[0]), self.stop - self.start))
+        for begin in range(self.start, self.stop, step):
+            yield slice(begin, min(begin + step, self.stop))
+
+    def buffer(self, z: Tensor) -> Tensor:
+        rows = max((block.stop - block.start for block in self.blocks(z)), default=0)
+        return z.new_empty((rows, z.shape[0]))
+
+
+def row_terms(z: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """(A,) l, p and the mass sum_j t_ij of each anchor; l is -inf where nothing is contrasted with, p and the mass 0 without targets.
+
+    z is (B, d) in the type in which everything is computed.
+    """
+    # Autocast would turn the products into half precision, of which exp(s) has no correct digit at small T.
+    with torch.autocast(z.device.type, enabled=False):
+        log_sum, pulled, mass = _RowTerms.apply(z, rows)
+    return log_sum, pulled, mass
+
+
+class _RowTerms(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        z = _centred(z, rows)
+        norms = _norms(z, rows)
+        anchors = rows.stop - rows.start
+        log_sum = z.new_empty(anchors)
+        pulled, mass = z.new_zeros(anchors), z.new_zeros(anchors)
+        buffer = rows.buffer(z)
+        for block in rows.blocks(z):
+            at = slice(block.start - rows.start, block.stop - rows.start)
+            similarities = _similarities(z, norms, rows, block, buffer)
+            if rows.targets is not None:
+                targets = rows.targets(block)
+                torch.sum(targets * similarities, dim=1, out=pulled[at])
+                torch.sum(targets, dim=1, out=mass[at])
+            _mask(similarities, rows, block)
+            top = similarities.amax(dim=1)
+            top.masked_fill_(top == -torch.inf, 0.0)
+            log_sum[at] = similarities.sub_(top[:, None]).exp_().sum(dim=1).log_().add_(top)
+        ctx.save_for_backward(z, log_sum)
+        ctx.rows = rows
+        ctx.mark_non_differentiable(mass)
+        return log_sum, pulled, mass
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, log_grad: Tensor, pull_grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        z, log_sum = ctx.saved_tensors
+        rows: Rows = ctx.rows
+        with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
+            # An anchor that is contrasted with nothing: exp(-inf - 0) is the 0 that it should be.
+            norm = log_sum.masked_fill(log_sum == -torch.inf, 0.0)
+            everybody = rows.symmetric and rows.stop - rows.start == z.shape[0]
+            find = _gradient_of_all if everybody else _gradient
+            return find(z, norm, log_grad, pull_grad, rows), None
+
+
+def _gradient_of_all(z: Tensor, norm: Tensor, log_grad: Tensor, _: Tensor, rows: Rows) -> Tensor:
+    """All rows are anchors and s is symmetric, so a block of rows of G' has the same similarities: one product in place of two."""
+    gradient = torch.empty_like(z)
+    norms = _norms(z, rows)
+    buffer, other = rows.buffer(z), rows.buffer(z)
+    for block in rows.blocks(z):
+        similarities = _similarities(z, norms, rows, block, buffer)
+        _mask(similarities, rows, block)
+        transposed = torch.sub(similarities, norm[None, :], out=other[: similarities.shape[0]]).exp_().mul_(log_grad[None, :])
+        pull = similarities.sub_(norm[block, None]).exp_().mul_(log_grad[block, None]).add_(transposed)
+        torch.mm(pull, z, out=gradient[block])
+        if rows.euclidean:
+            gradient[block].addcmul_(pull.sum(dim=1)[:, None], z[block], value=-1.0)
+    return gradient.mul_((2.0 if rows.euclidean else 1.0) / rows.temperature)
+
+
+def _gradient(z: Tensor, norm: Tensor, log_grad: Tensor, pull_grad: Tensor, rows: Rows) -> Tensor:
+    gradient = torch.zeros_like(z)
+    norms = _norms(z, rows)
+    buffer = rows.buffer(z)
+    for block in rows.blocks(z):
+        at = slice(block.start - rows.start, block.stop - rows.start)
+        pull = _similarities(z, norms, rows, block, buffer)
+        _mask(pull, rows, block)
+        pull.sub_(norm[at, None]).exp_().mul_(log_grad[at, None])
+        if rows.targets is not None:
+            pull.addcmul_(rows.targets(block), pull_grad[at, None])
+        gradient[block].addmm_(pull, z)
+        gradient.addmm_(pull.T, z[block])
+        if rows.euclidean:
+            gradient[block].addcmul_(pull.sum(dim=1)[:, None], z[block], value=-1.0)
+            gradient.addcmul_(pull.sum(dim=0)[:, None], z, value=-1.0)
+    return gradient.mul_((2.0 if rows.euclidean else 1.0) / rows.temperature)
+
+
+def _centred(z: Tensor, rows: Rows) -> Tensor:
+    """Distances do not change, and squared norms lose fewer digits."""
+    return z - z.mean(dim=0) if rows.euclidean else z
+
+
+def _norms(z: Tensor, rows: Rows) -> Tensor | None:
+    return z.square().sum(dim=1) if rows.euclidean else None
+
+
+def _similarities(z: Tensor, norms: Tensor | None, rows: Rows, block: slice, buffer: Tensor) -> Tensor:
+    """(b, B) similarities of a block of anchors, in the buffer."""
+    found = torch.mm(z[block], z.T, out=buffer[: block.stop - block.start])
+    if norms is None:
+        return found.div_(rows.temperature)
+    found.mul_(2.0).sub_(norms[block, None]).sub_(norms[None, :])
+    return found.clamp_max_(0.0).div_(rows.temperature)
+
+
+def _mask(similarities: Tensor, rows: Rows, block: slice) -> None:
+    """Leave the anchor itself out, and add log c."""
+    if rows.contrast is not None:
+        # Asked for before the anchor is masked: it may look at the similarities.
+        similarities.add_(rows.contrast(block, similarities))
+    similarities.diagonal(block.start).fill_(-torch.inf)
