@@ -195,20 +195,31 @@ def _turned(rows: Array, vertices: Array, start: npt.NDArray[np.intp]) -> npt.ND
 
 
 def _exchanged(start: npt.NDArray[np.intp], cosines: Array, target: Array) -> npt.NDArray[np.intp]:
-    """Exchange the two classes that gain most, until no exchange gains.
+    """Exchange the two classes that gain most, or give a class the vertex that nobody has, until nothing gains.
 
-    With A the cosines and B = A*[p, p], exchanging r and s changes sum_{cd} A_cd B_cd by 2 sum_{k != r, s} (A_rk - A_sk)(B_sk - B_rk).
+    With A the cosines and B = A*[p, p], exchanging r and s changes sum_{cd} A_cd B_cd by 2 sum_{k != r, s} (A_rk - A_sk)(B_sk - B_rk);
+    moving r from p(r) to k changes sum_{cd} (A_cd - B_cd)^2 by 2 sum_{c != r} [(A_rc - A*_k,p(c))^2 - (A_rc - B_rc)^2].
     """
     found = start.copy()
     if len(target) > RELAXED_CLASSES:
         return found
-    for _ in range(4 * found.size):
+    for _ in range(4 * len(target)):
         held = target[np.ix_(found, found)]
         product = cosines @ held
         own = np.diag(product)
         gain = product + product.T - own[:, None] - own[None, :] - 2 * (1 - cosines) * (held - 1)
         r, s = np.unravel_index(int(np.argmax(gain)), gain.shape)
-        if gain[r, s] <= 1e-9:
+        if gain[r, s] > 1e-9:
+            found[[r, s]] = found[[s, r]]
+            continue
+        free = np.setdiff1d(np.arange(len(target)), found)
+        if not free.size:
             return found
-        found[[r, s]] = found[[s, r]]
+        other = target[np.ix_(free, found)]
+        apart = np.sum(other**2, axis=1)[None, :] - 2 * cosines @ other.T - (1 - other.T) ** 2
+        less = np.sum(held**2, axis=1) - 2 * own
+        r, k = np.unravel_index(int(np.argmin(apart - less[:, None])), apart.shape)
+        if apart[r, k] >= less[r] - 1e-9:
+            return found
+        found[r] = free[k]
     return found
