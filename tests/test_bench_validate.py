@@ -1,4 +1,4 @@
-"""The benchmark of class moments runs and judges as it says; nothing here measures a time."""
+"""The benchmark of validation runs and judges as it says; nothing here measures a time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ try:
 finally:
     sys.path.remove(str(FOLDER))
 
-TINY = Plan(400, 5, 40, {"first": 2, "memory": 1, "workers": 1, "labels": 1}, False)
+TINY = Plan(400, 5, 40, {"first": 2, "memory": 1, "workers": 1, "labels": 1, "report": 1}, False, 2000)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     pytest.importorskip("joblib")
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
     folder = tmp_path_factory.mktemp("benchmarks")
     shutil.copy(FOLDER / "README.md", folder)
     assert bench_validate.main(["--into", str(folder)], (TINY, TINY)) == 0
