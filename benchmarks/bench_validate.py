@@ -1,4 +1,4 @@
-"""Validation of trained embeddings: how long does a pass over a file take, how much memory, what does a second worker change, and the whole?
+"""Validation of trained embeddings: time and memory of a pass over a file, the gain of a second worker, and the whole command.
 
     python benchmarks/bench_validate.py             the measurement in benchmarks/README.md
     python benchmarks/bench_validate.py --quick     smaller sizes, under a minute; prints the tables and writes nothing
