@@ -102,6 +102,10 @@ def solve_low_rank(
     most_columns: int | None = None,
     good_gap: float = GOOD_GAP,
     give_up: Callable[[int, float], bool] | None = None,
+    *,
+    extra: int = 3,
+    growth: int = 2,
+    tight: tuple[float, ...] = TIGHT,
 ) -> LowRankResult[J]:
     """Minimise over low-rank Gram matrices and raise the rank until the certificate holds.
 
@@ -120,8 +124,14 @@ def solve_low_rank(
     give_up : callable, optional
         (columns, stationarity reached loosely) -> whether to return the point, judged, instead of going on with more columns; for programs
         on which another method is better at high rank.
+    extra : int
+        Columns to start with beyond the rank of the start.
+    growth : int
+        Factor by which columns in full use grow.
+    tight : tuple of float
+        Stationarities in turn, once there are columns to spare.
     """
-    point = start_factor(program, start, most_columns)
+    point = start_factor(program, start, most_columns, extra)
     steps, products, slack = 0, 0, SLACK
     best: LowRankResult[J] | None = None
     for _ in range(ROUNDS):
@@ -131,7 +141,7 @@ def solve_low_rank(
         steps, products = steps + taken, products + used
         thin = _without_slack(here, slack)
         if thin.shape[1] == point.shape[1] and point.shape[1] - 1 < program.sizes.size:
-            wider = _with_descent_columns(here, here.force_sum.sum())
+            wider = _with_descent_columns(here, here.force_sum.sum(), growth)
             if wider is not None and give_up is not None and give_up(point.shape[1] - 1, here.stationarity):
                 return LowRankResult(here.mean, judge(here.cosines), steps, products)
             if wider is not None:
@@ -139,15 +149,17 @@ def solve_low_rank(
                 continue
         # Then exactly, without the columns that died out: near a change of rank they see almost no curvature and would only slow the
         # last digits.
-        for tolerance in TIGHT:
+        gap = np.inf
+        for tolerance in tight:
             here, taken, used = _minimise(program, thin, tolerance, TRUST_REGION_STEPS)
             steps, products = steps + taken, products + used
             thin = here.point
             found = judge(here.cosines)
             if best is None or _better(found, best.certified):
                 best = LowRankResult(here.mean, found, steps, products)
-            if _within(found, good_gap):
+            if _within(found, good_gap) or found.certificate.gap > 0.5 * gap:
                 break
+            gap = found.certificate.gap
         if _within(found, ACCEPTED * good_gap):
             break
         wider = _with_descent_columns(here, 0.0)
@@ -196,8 +208,8 @@ def local_minimum(
     return here.cosines, here.risk, steps
 
 
-def _with_descent_columns(here: Spheres, scale: float) -> Array | None:
-    """Append the most negative directions of the dual as new columns (at most doubling the rank); None where there is none.
+def _with_descent_columns(here: Spheres, scale: float, growth: int = 2) -> Array | None:
+    """Append the most negative directions of the dual as new columns (to `growth` times as many at most); None where there is none.
 
     A direction counts when its eigenvalue is below -1e-4 of the mean force; with `scale` 0 any negative one does.
     """
@@ -206,7 +218,7 @@ def _with_descent_columns(here: Spheres, scale: float) -> Array | None:
     nu = (here.program.count * gradient * here.cosines).sum(axis=1)
     block = group_matrix.symmetric_block(gradient, -nu, here.program.sizes)
     columns = here.point.shape[1] - 1
-    most = min(columns, m.size - columns)
+    most = min((growth - 1) * columns, m.size - columns)
     if most < 1:
         return None
     eigenvalues, vectors = scipy.linalg.eigh(block, subset_by_index=[0, most - 1])
