@@ -104,7 +104,7 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
             extra=START_COLUMNS, growth=GROWTH, tight=TIGHT,
         )  # fmt: skip
     else:
-        # Groups are few, and classes need nearly a dimension each: all columns that the start has, or the staircase would climb for nothing.
+        # Groups are few, and classes need nearly a dimension each: fewer columns than the start has would only be climbed from.
         low = solve_low_rank(program, start, judge)
     best, solver, iterations = low.certified, "low-rank staircase", low.iterations
     if not best.certificate.certified and (single or weights.n <= LARGEST_APART):
