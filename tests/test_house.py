@@ -43,6 +43,8 @@ OPTIONAL = {
     "safetensors": {"geometry_files.py"},
     "torchmetrics": {"training/"},
     "torchvision": {"training/"},
+    "jinja2": {"plotting/"},
+    "markupsafe": {"plotting/"},
     "matplotlib": {"plotting/"},
     "mpl_toolkits": {"plotting/"},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from optgeom import _files
 from optgeom.errors import InvalidInputError, MissingDependencyError
@@ -69,6 +69,25 @@ def marker_size() -> float:
 def new_axes() -> Axes:
     """Axes in a figure of their own."""
     return new_figure((6.0, 4.5)).add_subplot()
+
+
+def legend_below(axes: Axes) -> None:
+    """Under the axes, where it can hide no point."""
+    from matplotlib.transforms import offset_copy
+
+    # In points, not in parts of the axes: below tick labels and axis label whatever the height of the axes.
+    below = offset_copy(axes.transAxes, cast("Figure", axes.figure), y=-3.6 * text_points(), units="points")
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(0.0, 0.0),
+        bbox_transform=below,
+        ncol=len(axes.get_legend_handles_labels()[1]),
+        frameon=False,
+        borderaxespad=0,
+        fontsize="small",
+        handletextpad=0.2,
+        columnspacing=1.0,
+    )
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: float = DOTS_PER_INCH) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -232,27 +232,8 @@ def plot_angles(geometry: Geometry, axes: Axes | None = None) -> Axes:
     axes.set_xlabel("proportion of the class" if geometry.classes.counts is None else "samples of the class")
     axes.set_ylabel("degrees")
     axes.set_title("Angle of a class to the others")
-    _legend_below(axes)
+    figures.legend_below(axes)
     return axes
-
-
-def _legend_below(axes: Axes) -> None:
-    """Under the axes, where it can hide no point."""
-    from matplotlib.transforms import offset_copy
-
-    # In points, not in parts of the axes: below tick labels and axis label whatever the height of the axes.
-    below = offset_copy(axes.transAxes, cast("Figure", axes.figure), y=-3.6 * figures.text_points(), units="points")
-    axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(0.0, 0.0),
-        bbox_transform=below,
-        ncol=len(axes.get_legend_handles_labels()[1]),
-        frameon=False,
-        borderaxespad=0,
-        fontsize="small",
-        handletextpad=0.2,
-        columnspacing=1.0,
-    )
 
 
 def _angle_summary(geometry: Geometry, groups: npt.NDArray[np.intp]) -> tuple[Array, Array, Array]:
@@ -296,5 +277,5 @@ def plot_spectrum(geometry: Geometry, axes: Axes | None = None) -> Axes:
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlabel("eigenvalue, largest first" if complete else "distinct eigenvalues, multiplicities left out")
     axes.set_title(f"Gram eigenvalues: rank {geometry.rank} of at most {geometry.num_classes - 1}")
-    _legend_below(axes)
+    figures.legend_below(axes)
     return axes

@@ -1,0 +1,255 @@
+"""The report of a validation: one page of HTML that holds everything it shows, verdict first, every number last."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from optgeom import _files
+from optgeom.embeddings.result import Validation, finite
+from optgeom.errors import MissingDependencyError
+from optgeom.plotting import figures, report_text, validation
+from optgeom.plotting.inline_svg import inline_svg
+from optgeom.wording import describe_certificate, describe_loss, describe_regime, simplex_angle_deg
+
+SHOWN_CLASSES = 100
+MOST_CLASSES = 2000  # beyond, the table would be most of the page; the JSON output has all of them
+SHOWN_PAIRS = 25
+LISTED = 50  # names in a list
+MAP_SIZE, CHART_SIZE = (5.0, 4.7), (5.0, 3.9)  # inches; on a phone one point of the text is about one pixel
+
+# Columns of the table of classes that are left out where no class has a value.
+_COLUMNS = (
+    {"key": "rho", "head": "tightness", "title": "length of the class mean; 1 where all its images are one point"},
+    {"key": "cdnv", "head": "CDNV", "title": "largest class-distance normalised variance; 0 is best"},
+    {"key": "nearest_mean", "head": "accuracy", "title": "share of its images whose nearest class mean is its own"},
+    {"key": "cac", "head": "CAC", "title": "share of its own class among the nearest 5 % of the images"},
+    {"key": "saa", "head": "SAA", "title": "share of its images whose nearest neighbour is another view of the same image"},
+)
+_TERMS = {
+    "direction": "class means point elsewhere than at the optimum",
+    "shrink": "class means are shorter than 1: classes are not tight",
+    "within": "images scatter around their class mean",
+}
+
+
+def write_report(found: Validation, path: str | os.PathLike[str]) -> None:
+    """Write the report as one HTML file, in one step; it needs no other file and no network.
+
+    Parameters
+    ----------
+    found : Validation
+    path : str or path-like
+        The same validation gives the same bytes.
+
+    Raises
+    ------
+    MissingDependencyError
+        jinja2 or matplotlib is not installed.
+    InvalidInputError
+        A place that cannot be written.
+    """
+    # Half a character (a lone surrogate, from a file name) cannot be written as UTF-8.
+    _files.write_bytes(path, render_report(found).encode("utf-8", "replace"))
+
+
+def render_report(found: Validation) -> str:
+    """The page as text; see `write_report`."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependencyError("the report needs jinja2: pip install 'optgeom[plot]'") from error
+    figures.require_matplotlib()
+    # A name that is missing is a mistake of the template, not an empty place on the page.
+    rules: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("optgeom.plotting"), autoescape=True, **rules)
+    environment.filters |= {"class_name": report_text.name_of, "about": report_text.about, "percent": _percent}
+    drawn = [figure | {"svg": _markup(figure["svg"])} for figure in _pictures(found)]
+    return environment.get_template("validation.html.j2").render(
+        v=found,
+        headline=report_text.headline(found),
+        sentence=report_text.told(found.sentence, found),
+        advice=report_text.advice(found),
+        compared=_compared(found),
+        confidence=f"{100 * (1 - found.intervals.alpha):g}",
+        r2_reason=report_text.reason_without_r2(found),
+        risk=_risk(found),
+        figures=drawn,
+        columns=[column for column in _COLUMNS if any(finite(getattr(row, column["key"])) is not None for row in found.classes)],
+        shown=SHOWN_CLASSES,
+        most=MOST_CLASSES,
+        pairs=found.worst_pairs(SHOWN_PAIRS),
+        metrics=list(_metrics(found)),
+        facts=_facts(found),
+        lists=_lists(found),
+        versions=_versions(),
+    )
+
+
+def _markup(svg: str) -> Any:
+    """Drawn here, with names escaped: not to be escaped again."""
+    import markupsafe
+
+    return markupsafe.Markup(svg)
+
+
+def _pictures(found: Validation) -> list[dict[str, str]]:
+    """Pictures with what they show, in the order of the page; without a tested pair only what is known of the optimum."""
+    number, pairs = found.num_classes, found.intervals.num_pairs
+    simplex = f"{simplex_angle_deg(max(number, 2)):.1f}°"
+    scale = f"Red: closer together than in the balanced simplex ({simplex}, the line on the scale); blue: further apart; grey: no angle."
+    many = f"{pairs} pair{'' if pairs == 1 else 's'} of classes"
+    drawn: list[tuple[str, Any, tuple[float, float], str, str]] = [
+        ("learned", _map("learned"), MAP_SIZE, f"Heat map of the learned angles of {number} classes", f"{scale} Scale of both maps."),
+        ("optimal", _map("optimal"), MAP_SIZE, f"Heat map of the optimal angles of {number} classes", f"{_regime(found)} {scale}"),
+        (
+            "scatter",
+            validation.plot_angle_scatter,
+            CHART_SIZE,
+            f"Learned against optimal angle of {many}",
+            "A pair on the dashed line has its optimal angle. Bars are intervals that hold for all pairs at once; orange pairs are off by "
+            "more than the tolerance, noise set aside.",
+        ),
+        (
+            "errors",
+            validation.plot_angle_errors,
+            CHART_SIZE,
+            f"Learned minus optimal angle of {many} by class size",
+            "The same pairs by the images of their smaller class: noise makes the bars of small classes long, a real deviation moves them "
+            "away from zero.",
+        ),
+        (
+            "off",
+            _map("off"),
+            MAP_SIZE,
+            f"Heat map of what noise does not explain in {many}",
+            "How far the optimal angle lies outside the interval of the learned one. Red: closer together than optimal; blue: further "
+            "apart; no colour: noise explains it.",
+        ),
+        (
+            "spectrum",
+            validation.plot_spectra,
+            CHART_SIZE,
+            "Eigenvalues of the learned and of the optimal Gram matrix",
+            "How many directions the class means use, and how much of each. Noise alone spreads the learned eigenvalues, also below zero.",
+        ),
+    ]
+    shown = [one for one in drawn if pairs or one[0] == "optimal"]
+    return [{"svg": inline_svg(partial(draw, found), size, name, title, said), "caption": said} for name, draw, size, title, said in shown]
+
+
+def _map(which: str) -> Callable[..., Any]:
+    return lambda found, axes: validation.plot_angle_map(found, which, axes)
+
+
+def _regime(found: Validation) -> str:
+    text = describe_regime(found.geometry)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _compared(found: Validation) -> list[tuple[str, str]]:
+    """What was compared with what, in words."""
+    geometry = found.geometry
+    classes = f"{found.num_classes}" + (f" of the {geometry.num_classes} of the optimum" if found.missing else "")
+    smallest, largest = int(found.directions.counts.min()), int(found.directions.counts.max())
+    images = f"{found.num_images} in {found.dim} dimensions, {smallest}" + (f" to {largest}" if largest > smallest else "") + " a class"
+    loss = describe_loss(geometry.loss)
+    return [
+        ("Embeddings", "arrays in memory" if found.embeddings_from == "`embeddings`" else found.embeddings_from),
+        ("Images", images),
+        ("Classes", classes),
+        ("Optimum from", found.optimum_from),
+        ("Loss", loss),
+        ("Tolerance", f"{found.tolerance_deg:g} degrees"),
+    ]
+
+
+def _risk(found: Validation) -> dict[str, Any]:
+    risk = found.excess_risk
+    values = {name: getattr(risk, name) for name in _TERMS}
+    terms = [{"name": name, "value": value, "text": _TERMS[name]} for name, value in values.items() if value is not None]
+    whole = sum(max(term["value"], 0.0) for term in terms)
+    for term in terms:
+        term["share"] = max(term["value"], 0.0) / whole if whole > 0 else 0.0
+    if risk.within_error:
+        terms[-1]["text"] += f" (± {_percent(risk.within_error)})"
+    return {"total": risk.total, "terms": terms, "reason": report_text.told(risk.reason or ("" if terms else "it was not computed"), found)}
+
+
+def _metrics(found: Validation) -> Iterable[dict[str, Any]]:
+    for name, metric in found.metrics.items():
+        yield {
+            "name": name,
+            "value": metric.value,
+            "error": metric.standard_error,
+            "rows": metric.rows,
+            "text": report_text.METRICS.get(name, ""),
+            "reason": metric.reason,
+        }
+
+
+def _facts(found: Validation) -> list[tuple[str, str]]:
+    """Numbers beside the metrics, with their names."""
+    geometry, norms = found.geometry, found.norms
+    about = report_text.about
+    unit = found.excess_risk.unit
+    source = {"projected": "exact, from a second pass", "full": "from a covariance a class", "pooled": "from one covariance for all"}
+    facts = [
+        ("Optimum", describe_regime(geometry)),
+        ("Certificate", describe_certificate(geometry)),
+        ("Lowest risk", f"{geometry.risk:.10g}"),
+        ("Rank of the optimum", f"{geometry.rank} of at most {geometry.num_classes - 1}"),
+        ("Unit of the excess risk", "n/a" if unit is None else about(unit, 6)),
+        ("Pairs tested", str(found.intervals.num_pairs)),
+        ("Confidence", f"{100 * (1 - found.intervals.alpha):g} % for all pairs at once; variances {source[found.intervals.source]}"),
+        ("Rows read", str(found.num_rows)),
+        ("Images compared", str(found.num_images)),
+        ("Rows ignored by label", str(sum(found.ignored.values()))),
+        ("Norms of the rows", f"{about(norms.smallest)} to {about(norms.largest)}, mean {about(norms.mean)}"),
+        ("Matching of classes", "by name" if found.matching == "names" else "Hungarian: names were not used"),
+    ]
+    if geometry.required_rank is not None:
+        facts.insert(4, ("Dimensions that the optimum needs", str(geometry.required_rank)))
+    return facts
+
+
+def _lists(found: Validation) -> list[dict[str, Any]]:
+    """What was left out and done, where there is something."""
+    name_of = report_text.name_of
+    held = found.judgement
+    predicted = [f"{name_of(found.names[pair.first])} and {name_of(found.names[pair.second])}" for pair in held.as_predicted]
+    groups: list[tuple[str, list[str]]] = [
+        ("Notes", [*found.notes]),
+        ("Classes with too few images to tell", [name_of(name) for name in held.too_small]),
+        ("Classes without a common direction", [name_of(name) for name in held.without_direction]),
+        ("Pairs that coincide, as the optimum predicts", predicted),
+        ("Classes of the optimum without embeddings, left out", [name_of(name) for name in found.missing]),
+        ("Classes of the embeddings that the optimum does not have, left out", [_counted(*entry) for entry in found.extra.items()]),
+        ("Rows ignored by their label", [_counted(*entry) for entry in found.ignored.items()]),
+        ("Matched classes: embeddings to optimum", [f"{name_of(a)} to {name_of(b)}" for a, b in found.matched.items()]),
+    ]
+    return [
+        {"title": title, "entries": entries[:LISTED], "more": max(len(entries) - LISTED, 0)} for title, entries in groups if entries
+    ]
+
+
+def _counted(name: str, number: int) -> str:
+    return f"{report_text.name_of(name)}: {number}"
+
+
+def _versions() -> str:
+    held = [f"{name} {importlib.metadata.version(name)}" for name in ("optgeom", "numpy", "scipy", "matplotlib")]
+    return ", ".join([*held, f"Python {platform.python_version()}"])
+
+
+def _percent(value: float) -> str:
+    """A share in percent: two digits where it is small."""
+    percent = 100 * value
+    if percent == 0 or abs(percent) < 1e-12:
+        return "0 %"
+    return f"{percent:.1f} %" if abs(percent) >= 1 else f"{percent:.2g} %"
+
