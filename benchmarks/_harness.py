@@ -103,13 +103,20 @@ def environment() -> dict[str, str]:
     """The machine and the versions, in words: no host name, no path."""
     found = {"cpu": f"{_cpu_model()}, {_cores()} cores", "memory": f"{_memory_gib():.0f} GiB", "system": platform.system()}
     found["python"] = platform.python_version()
-    for package in PACKAGES:
+    found.update(versions(*PACKAGES))
+    found["BLAS threads"] = _blas_threads()
+    found[LOAD] = f"{os.getloadavg()[0]:.1f}"
+    return found
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Installed version of each package."""
+    found = {}
+    for package in packages:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = "not installed"
-    found["BLAS threads"] = _blas_threads()
-    found[LOAD] = f"{os.getloadavg()[0]:.1f}"
     return found
 
 

@@ -1,0 +1,274 @@
+"""Losses in torch: how long does a step take, and how much memory, beside the implementation that people use?
+
+    python benchmarks/bench_training.py             the measurement in benchmarks/README.md
+    python benchmarks/bench_training.py --quick     smaller batches and fewer repeats, half a minute; prints the tables and writes nothing
+    python benchmarks/bench_training.py --only NAME one hypothesis; the rows of the others stay
+
+Hypotheses, each with its target:
+
+* `loss`: blocks of rows beat a matrix. SupCon, forward and backward, of 2048 rows of length 128 is at least 2.5 times as fast as
+  pytorch-metric-learning's SupConLoss, with the same value and gradient.
+* `memory`: a (B, B) matrix need not exist. The same step takes at most a quarter of the memory beyond what was there before it.
+
+Rivals run in turns on one core, and a ratio is the median of the ratios of neighbouring runs; where there are pairs beside less than a
+tenth of a core of other work (Linux), only they count. Value and gradient are compared in float64, to 1e-10.
+
+Memory: each rival in a fresh process takes a step with 64 rows, which loads the libraries, then the high-water mark of resident memory is
+reset (/proc/self/clear_refs, Linux) and read again after the step (VmHWM); what was resident before is subtracted. On a CUDA device:
+`torch.cuda.max_memory_allocated` beyond what was allocated before. Where a CUDA device is present both hypotheses have a second row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+# Set before torch is loaded, so that nobody gains by a second core.
+os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")})
+
+import _harness
+import torch
+from bench_scan import _busy_seconds, _wait_for_quiet
+from bench_validate import ratios
+
+from optgeom.training.losses import SupConLoss
+
+HERE = Path(__file__).resolve().parent
+SECTION = "bench_training"
+TITLES = {"loss": "SupCon, forward and backward", "memory": "The same step, memory beyond what was there before"}
+NAMES = tuple(TITLES)
+OURS, PEER = "optgeom", "pytorch-metric-learning"
+TEMPERATURE = 0.1
+AGREEMENT = 1e-10
+STEPS = 5  # in one measurement: the system counts the time of other programs in ticks of 10 ms
+TARGETS = {"loss": 2.5, "memory": 0.25}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rows, their length, classes, repeats by hypothesis, and whether to wait for quiet."""
+
+    rows: int
+    size: int
+    classes: int
+    repeats: Mapping[str, int]
+    wait: bool
+
+
+FULL = Plan(2048, 128, 100, {"loss": 15, "memory": 3}, True)
+QUICK = Plan(1024, 128, 100, {"loss": 5, "memory": 1}, False)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run; memory in MiB beyond what was there before, the largest relative difference of value and gradient from the peer's."""
+
+    hypothesis: str
+    what: str
+    device: str
+    rows: int
+    size: int
+    classes: int
+    repeat: int
+    seconds: float = math.nan
+    extra_mb: float = math.nan
+    difference: float = math.nan
+    busy_elsewhere: float = math.nan
+    note: str = ""
+
+
+def batch(rows: int, size: int, classes: int, device: str, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features that need a gradient, and labels; every class has a positive."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(rows, size, generator=generator, dtype=torch.float64).to(device, dtype).requires_grad_()
+    labels = (torch.randperm(rows, generator=generator) % classes).to(device)
+    return features, labels
+
+
+def loss_of(name: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    if name == OURS:
+        return SupConLoss(TEMPERATURE, singletons="skip")
+    from pytorch_metric_learning.losses import SupConLoss as Peer
+
+    return Peer(temperature=TEMPERATURE)
+
+
+def step(loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    features.grad = None
+    value = loss(features, labels)
+    value.backward()
+    if features.is_cuda:
+        torch.cuda.synchronize()
+    return value
+
+
+def steps(loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], features: torch.Tensor, labels: torch.Tensor) -> None:
+    for _ in range(STEPS):
+        step(loss, features, labels)
+
+
+def difference(plan: Plan, device: str) -> float:
+    """Largest relative difference of the values, and of the gradients in units of the largest entry, in float64."""
+    found = []
+    for name in (OURS, PEER):
+        features, labels = batch(plan.rows, plan.size, plan.classes, device, torch.float64)
+        value = step(loss_of(name), features, labels)
+        found.append((value.item(), features.grad))
+    (ours, mine), (theirs, others) = found
+    return max(abs(ours - theirs) / abs(theirs), ((mine - others).abs().max() / others.abs().max()).item())
+
+
+def devices() -> list[str]:
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+def of_loss(plan: Plan) -> Iterator[Run]:
+    for device in devices():
+        away = difference(plan, device)
+        features, labels = batch(plan.rows, plan.size, plan.classes, device)
+        calls = {name: partial(steps, loss_of(name), features, labels) for name in (OURS, PEER)}
+        for call in calls.values():
+            call()
+        for turn in range(plan.repeats["loss"]):
+            if plan.wait and turn % 3 == 0:
+                _wait_for_quiet()
+            for name in list(calls)[:: -1 if turn % 2 else 1]:
+                busy = _busy_seconds()
+                seconds, _ = _harness.timed(calls[name])
+                elsewhere = max(0.0, (_busy_seconds() - busy) / seconds)
+                yield Run("loss", name, device, plan.rows, plan.size, plan.classes, turn, seconds / STEPS, math.nan, away, elsewhere)
+
+
+def of_memory(plan: Plan) -> Iterator[Run]:
+    for device in devices():
+        for turn in range(plan.repeats["memory"]):
+            for name in (OURS, PEER):
+                size = {"rows": plan.rows, "size": plan.size, "classes": plan.classes}
+                found = _harness.in_fresh_process(Path(__file__), {"name": name, "device": device, **size})
+                run = Run("memory", name, device, plan.rows, plan.size, plan.classes, turn)
+                yield replace(run, **found)
+
+
+MEASURES: dict[str, Callable[[Plan], Iterator[Run]]] = {"loss": of_loss, "memory": of_memory}
+
+
+def child(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """One step of one rival, and the memory that it took."""
+    loss = loss_of(arguments["name"])
+    where = arguments["device"]
+    step(loss, *batch(64, arguments["size"], min(arguments["classes"], 16), where))
+    features, labels = batch(arguments["rows"], arguments["size"], arguments["classes"], where)
+    if where == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step(loss, features, labels)
+        return {"extra_mb": (torch.cuda.max_memory_allocated() - before) / 2**20}
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = resident_mb("VmRSS")
+    began = time.perf_counter()
+    step(loss, features, labels)
+    return {"seconds": time.perf_counter() - began, "extra_mb": resident_mb("VmHWM") - before}
+
+
+def resident_mb(what: str) -> float:
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    return int(status.split(f"{what}:")[1].split()[0]) / 1024
+
+
+def report_text(runs: Sequence[Run], machine: Mapping[str, str]) -> str:
+    """The tables, from the rows alone: every target beside what was reached."""
+    parts = ["Machine: " + "; ".join(f"{name} {value}" for name, value in machine.items()) + "."]
+    header = ["case", OURS, PEER, "target", "reached", "met", "other programs"]
+    for name in NAMES:
+        own = [run for run in runs if run.hypothesis == name]
+        lines = [_line(name, [run for run in own if run.device == device]) for device in dict.fromkeys(run.device for run in own)]
+        if lines:
+            parts.append(f"### `{name}`: {TITLES[name]}\n\n{_harness.markdown(header, lines)}")
+    return "\n\n".join(parts)
+
+
+def _line(name: str, runs: Sequence[Run]) -> list[str]:
+    one, target = runs[0], TARGETS[name]
+    case = f"{one.rows} rows of {one.size}, {one.classes} classes, {one.device}"
+    failed = [run.note for run in runs if run.note]
+    if failed:
+        return [case, "failed", failed[0], "-", "-", "**no**", "-"]
+    if name == "memory":
+        ours, theirs = (statistics.median(run.extra_mb for run in runs if run.what == what) for what in (OURS, PEER))
+        reached = ours / theirs
+        return [case, f"{ours:.1f} MiB", f"{theirs:.1f} MiB", f"<= {target:g} x", f"{reached:.3f} x", _yes(reached <= target), "-"]
+    reached, pairs, quiet = ratios(runs, PEER, OURS)
+    ours, theirs = (f"{1e3 * statistics.median(run.seconds for run in runs if run.what == what):.1f} ms" for what in (OURS, PEER))
+    case = f"{case}; value and gradient equal to {one.difference:.0e}"
+    elsewhere = [run.busy_elsewhere for run in runs if run.busy_elsewhere == run.busy_elsewhere]
+    busy = f"{statistics.median(elsewhere):.1f} cores" if elsewhere else "-"
+    met = reached >= target and one.difference <= AGREEMENT
+    cells = [case, f"{ours} (n = {pairs} pairs{'' if quiet else ', beside other work'})", theirs]
+    return [*cells, f">= {target:g} x", f"{reached:.2f} x", _yes(met), busy]
+
+
+def _yes(met: bool) -> str:
+    return "yes" if met else "**no**"
+
+
+def write_runs(path: Path, runs: Sequence[Run]) -> None:
+    names = [field.name for field in fields(Run)]
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, names, lineterminator="\n")
+        writer.writeheader()
+        for run in runs:
+            values = ((name, f"{value:.6g}" if isinstance(value, float) else value) for name, value in asdict(run).items())
+            writer.writerow({name: "" if value == "nan" else value for name, value in values})
+
+
+def read_runs(path: Path) -> list[Run]:
+    """Runs of a file written by `write_runs`."""
+    kinds: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": lambda text: float(text) if text else math.nan}
+    with path.open(newline="", encoding="utf-8") as stream:
+        return [Run(**{field.name: kinds[str(field.type)](line[field.name]) for field in fields(Run)}) for line in csv.DictReader(stream)]
+
+
+def main(argv: Sequence[str] | None = None, plans: tuple[Plan, Plan] = (FULL, QUICK)) -> int:
+    parser = argparse.ArgumentParser(description="Time and memory of training losses.")
+    parser.add_argument("--quick", action="store_true", help="smaller batches, half a minute; prints the tables and writes nothing")
+    parser.add_argument("--only", action="append", choices=NAMES, help="one hypothesis (may be repeated)")
+    parser.add_argument("--into", type=Path, default=HERE, help="folder with README.md and results/ to write to")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.child:
+        print(json.dumps(child(json.loads(options.child))))
+        return 0
+    names = [name for name in NAMES if options.only is None or name in options.only]
+    plan = plans[1 if options.quick else 0]
+    results, readme = options.into / "results", options.into / "README.md"
+    machine = {**_harness.environment(), **_harness.versions("torch", "pytorch-metric-learning")}
+    runs: list[Run] = []
+    if not options.quick and options.only and (results / "training.csv").exists():
+        runs = [run for run in read_runs(results / "training.csv") if run.hypothesis not in names]
+    for name in names:
+        for run in MEASURES[name](plan):
+            runs.append(run)
+            line = f"{name:8s} {run.what:24s} {run.device:5s} {1e3 * run.seconds:8.1f} ms {run.extra_mb:8.1f} MiB  {run.note}"
+            print(line, file=sys.stderr, flush=True)
+    text = report_text(runs, machine)
+    print(text)
+    if not options.quick:
+        results.mkdir(parents=True, exist_ok=True)
+        write_runs(results / "training.csv", runs)
+        readme.write_text(_harness.replace_between(readme.read_text(encoding="utf-8"), SECTION, text), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
