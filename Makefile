@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# The release that the tests run with. Where pip is not offered a CPU build of it, this brings gigabytes of CUDA: point pip at one.
+TORCH ?= torch==2.13.0
 
 .PHONY: demo test test-all lint bench clean
 .DELETE_ON_ERROR:
@@ -34,9 +36,11 @@ clean:
 
 # A stamp an extra set: installing again only when the requirements change.
 $(VENV)/.installed-demo: EXTRAS := plot
-$(VENV)/.installed-dev: EXTRAS := plot,io,distributed,dev
-$(VENV)/.installed-bench: EXTRAS := plot,io,distributed,dev,bench
+$(VENV)/.installed-dev: EXTRAS := torch,plot,io,distributed,dev
+$(VENV)/.installed-dev: PINNED := '$(TORCH)'
+$(VENV)/.installed-bench: EXTRAS := torch,plot,io,distributed,dev,bench
+$(VENV)/.installed-bench: PINNED := '$(TORCH)'
 $(VENV)/.installed-%: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]' $(PINNED)
 	@touch $@
