@@ -27,21 +27,21 @@ def _optimal(counts: list[int], dim: int, loss: og.SupCon = LOSS) -> tuple[og.Ge
 
 def consistent() -> og.Validation:
     """Ten classes, long-tailed, at the optimum."""
-    counts = long_tail(2000, 100, 10)
+    counts = long_tail(600, 100, 10)
     geometry, means = _optimal(counts, 32)
     return og.validate(*_drawn(means, counts), geometry)
 
 
 def differs() -> og.Validation:
     """The rarest class turned by ten degrees."""
-    counts = long_tail(2000, 100, 10)
+    counts = long_tail(600, 100, 10)
     geometry, means = _optimal(counts, 32)
     return og.validate(*_drawn(turned(means, 10)[0], counts), geometry)
 
 
 def collapsed() -> og.Validation:
     """Two rare classes at one point."""
-    counts = long_tail(2000, 100, 10)
+    counts = long_tail(600, 100, 10)
     geometry, means = _optimal(counts, 32)
     means[8] = means[9]
     return og.validate(*_drawn(means, counts), geometry)

@@ -85,16 +85,27 @@ METRICS = {
 
 
 def name_of(text: str, width: int = NAME_WIDTH) -> str:
-    """A class name in one line, shortened in the middle, without characters that steer a terminal or a page."""
-    return short("".join("\ufffd" if unicodedata.category(one) in ("Cc", "Cs") and one not in "\t\n\r" else one for one in text), width)
+    """A class name in one line, shortened in the middle."""
+    return short(visible(text), width)
+
+
+def visible(text: str) -> str:
+    """The same text with a mark in place of characters that steer a terminal or that no page may hold."""
+    return "".join("\ufffd" if unicodedata.category(one) in ("Cc", "Cs") and one not in "\t\n\r" else one for one in text)
 
 
 def told(text: str, validation: Validation) -> str:
     """A sentence that names classes, with names that would fill the page shortened."""
-    for name in (*validation.names, *validation.missing, *validation.extra):
-        if len(name) > NAME_WIDTH:
-            text = text.replace(name, name_of(name))
+    text = shortened(text, validation)
     return text[:1].upper() + text[1:]
+
+
+def shortened(text: str, validation: Validation) -> str:
+    """The same for a part of a sentence."""
+    for name in (*validation.names, *validation.missing, *validation.extra):
+        if len(name) > NAME_WIDTH:  # before control characters are replaced, or it would not be found
+            text = text.replace(name, name_of(name))
+    return visible(text)
 
 
 def headline(validation: Validation) -> str:

@@ -68,7 +68,7 @@ def render_report(found: Validation) -> str:
     rules: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=jinja2.PackageLoader("optgeom.plotting"), autoescape=True, **rules)
     environment.filters |= {"class_name": report_text.name_of, "about": report_text.about, "percent": _percent}
-    drawn = [figure | {"svg": _markup(figure["svg"])} for figure in _pictures(found)]
+    drawn = [figure | {"svg": _markup(report_text.visible(figure["svg"]))} for figure in _pictures(found)]
     return environment.get_template("validation.html.j2").render(
         v=found,
         headline=report_text.headline(found),
@@ -188,7 +188,7 @@ def _metrics(found: Validation) -> Iterable[dict[str, Any]]:
             "error": metric.standard_error,
             "rows": metric.rows,
             "text": report_text.METRICS.get(name, ""),
-            "reason": metric.reason,
+            "reason": metric.reason and report_text.shortened(metric.reason, found),
         }
 
 
@@ -223,7 +223,7 @@ def _lists(found: Validation) -> list[dict[str, Any]]:
     held = found.judgement
     predicted = [f"{name_of(found.names[pair.first])} and {name_of(found.names[pair.second])}" for pair in held.as_predicted]
     groups: list[tuple[str, list[str]]] = [
-        ("Notes", [*found.notes]),
+        ("Notes", [report_text.told(note, found) for note in found.notes]),
         ("Classes with too few images to tell", [name_of(name) for name in held.too_small]),
         ("Classes without a common direction", [name_of(name) for name in held.without_direction]),
         ("Pairs that coincide, as the optimum predicts", predicted),
