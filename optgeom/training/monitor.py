@@ -1,0 +1,351 @@
+r"""How far the features of a training run are from the optimal geometry, step by step.
+
+Each image i of a recent batch has a weight w_i, and each class keeps
+
+    W = sum w_i,     W2 = sum w_i^2,     Q = sum w_i^2 |z_i|^2,     S = sum w_i z_i,        z_i the unit row, or the mean of its unit views,
+
+from which rho^2 = (|S|^2 - Q) / (W^2 - W2), the weighted mean of z_i . z_j over pairs of different images, and u = S / (W rho). With
+equal weights these are the directions of `optgeom.embeddings.directions`, free of the shortening that small samples cause. W^2 / W2 is
+the number of images of equal weight that would be as informative.
+
+All of this is a sum over images, so several processes add up to what one process would have seen. It is one table, so that they exchange
+one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities.distributed import gather_all_tensors
+
+from optgeom import _checks
+from optgeom._numerics import EPS, Array, arccos_clipped
+from optgeom.classes import ClassDistribution
+from optgeom.errors import InvalidInputError
+from optgeom.geometry import Geometry
+from optgeom.losses.base import Loss
+from optgeom.solvers.api import solve
+from optgeom.training.losses.base import check_features, check_labels
+
+# Columns of the table before those of S; its rows are the classes, then these.
+WEIGHT, SQUARED, SQUARES, SUMS = 0, 1, 2, 3
+IGNORED, OUTSIDE, UNUSABLE, EXTRA_ROWS = 0, 1, 2, 3
+FORGOTTEN = 1e-3  # weight of a class that was last seen seven windows ago: the features have moved on
+FEWEST_IMAGES = 1.5  # W^2 / W2 of one image is 1, whose rho would be 0/0
+EQUAL_COSINES = 1e-6  # as in a validation: below this standard deviation the optimum is a regular simplex
+
+
+class GeometryMonitor(Metric):
+    r"""Distance of the class means of recent features from their optimal geometry, for any training loop.
+
+    Call `update` with the features and labels of each step (cheap, and nothing waits for the device), `compute` when you log. What
+    `compute` returns:
+
+    ==============================  =================================================================================================
+    `max_angle_error_deg`           largest difference of an angle between two class means from the optimal one, degrees
+    `gram_distance`                 sqrt(sum (A - A*)^2 / sum A*^2) over pairs of classes, A the cosines and A* the optimal ones
+    `class_r2`                      1 - sum (A - A*)^2 / sum (A* - mean A*)^2; nan where the optimal cosines are equal
+    `simplex_max_angle_error_deg`   the first two for the regular simplex, the optimum of balanced classes, instead of A*;
+    `simplex_gram_distance`         the distance in the same unit, sum A*^2
+    `min_rho`, `median_rho`,        tightness: length of a class mean, 1 where all images of a class coincide, 0 where they share no
+    `max_rho`                       direction
+    `classes_seen`                  classes with an image in the window
+    `classes_measured`              classes with enough images and a direction: all of the above is over these
+    `images`                        weight of the images in the window
+    `smallest_class_images`         W^2 / W2 of the measured class that has fewest images: where this is small, angles are noise
+    `proportions_distance`          total variation between the class frequencies in the window and those that the optimum is for
+    `unusable_images`               weight of the images left out: features that are not finite, or zero
+    ==============================  =================================================================================================
+
+    All are floats; what is not defined is nan. No number is freed of sampling noise as those of `optgeom.validate` are, except that the
+    lengths and cosines are without bias.
+
+    Parameters
+    ----------
+    geometry : Geometry or ClassDistribution
+        The optimum; or the classes to solve for, once, with `loss`.
+    loss : Loss, optional
+        With a ClassDistribution: the loss that is trained with.
+    window : float or None
+        An update weighs (1 - 1/window)^age after `age` further updates, window >= 1: in total as much as `window` updates of weight one.
+        Features move while a network trains, so that an average over an epoch tells where they were. None: equal weights since the last
+        `reset`, for features that stand still, as in an evaluation.
+    min_images : float
+        Classes with fewer images, W^2 / W2, in the window are not measured; at least 1.5: two images, one of which may be 1.3 windows old.
+    class_names : sequence of str or None, optional
+        Name, among the geometry's, of the class that each label 0, 1, ... stands for; None to ignore a label. By default labels are
+        class indices of the geometry.
+    ignore_index : int or None
+        Label of images to leave out.
+    dim : int, optional
+        Length of the feature rows; by default that of the first update.
+    prefix : str
+        Put before the name of every number.
+    **options
+        Of `torchmetrics.Metric`, such as `process_group`.
+
+    Raises
+    ------
+    InvalidInputError
+        A parameter outside its domain.
+
+    Notes
+    -----
+    Several processes: `compute` adds up their sums, on all of them. That equals one process that sees the union of their batches, step
+    by step, exactly; with `window` this needs that all have made the same number of updates, as data-parallel training does.
+
+    Checkpoints: `monitor.persistent(True)` puts the window into the `state_dict`, so that a resumed run logs the same numbers.
+
+    The table is float64 and moves to the device of the features. A device without float64: `monitor.set_dtype(torch.float32)` first.
+    """
+
+    is_differentiable = False
+    higher_is_better = None
+    # A call of the metric must age the window once and not twice, which adding a batch to it afterwards would not do at all.
+    full_state_update = True
+
+    table: Tensor
+    lookup: Tensor | None
+
+    def __init__(
+        self,
+        geometry: Geometry | ClassDistribution,
+        loss: Loss | None = None,
+        *,
+        window: float | None = 100.0,
+        min_images: float = FEWEST_IMAGES,
+        class_names: Sequence[str | None] | None = None,
+        ignore_index: int | None = -1,
+        dim: int | None = None,
+        prefix: str = "",
+        **options: Any,
+    ) -> None:
+        options.setdefault("dist_sync_fn", _gathered)
+        super().__init__(**options)
+        self.geometry = _solved(geometry, loss)
+        hint = "updates; None to weigh all since the last reset equally"
+        self.window = None if window is None else _checks.real("window", window, at_least=1.0, hint=hint)
+        self.min_images = _checks.real("min_images", min_images, at_least=FEWEST_IMAGES, hint="the spread of a class takes two images")
+        self.ignore_index = ignore_index
+        self.dim = None if dim is None else int(_checks.integer("dim", dim, at_least=1))
+        self.prefix = prefix
+        lookup = None if class_names is None else torch.tensor(_indices(class_names, self.geometry))
+        self.register_buffer("lookup", lookup, persistent=False)
+        table = torch.zeros(self.num_classes + EXTRA_ROWS, SUMS + (self.dim or 0), dtype=torch.float64)
+        self.add_state("table", table, dist_reduce_fx="sum")
+
+    @property
+    def num_classes(self) -> int:
+        """C, of the geometry."""
+        return self.geometry.num_classes
+
+    def update(self, features: Tensor, labels: Tensor) -> None:
+        """Take in one batch.
+
+        Parameters
+        ----------
+        features : (B, d) or (N, V, d)
+            Rows, or V views of each of N images; of any length and floating type, with or without a graph.
+        labels : (B,) or (N,)
+            Class of each row or image, integers. One outside the classes is reported by the next `compute`: only the device knows it.
+
+        Raises
+        ------
+        InvalidInputError
+            Shapes that do not fit.
+        """
+        check_features(features, "any")
+        check_labels(labels, features.shape[0])
+        if labels.is_floating_point():
+            raise InvalidInputError(f"`labels` must be integers; got {labels.dtype} (class indices: labels.long())")
+        rows = features.detach()
+        table = self._ready(rows)
+        rows = rows.to(table.dtype)
+        norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        usable = (norms > 0) & torch.isfinite(norms)
+        rows = rows / norms
+        if rows.ndim == 3:
+            rows, usable = rows.mean(dim=1), usable.all(dim=1)
+            squares = (rows * rows).sum(dim=1, keepdim=True)
+        else:
+            squares = torch.ones_like(norms)
+        ones = torch.ones_like(squares)
+        # One unusable image must not turn the sums of the whole window into nan.
+        entries = torch.where(usable, torch.cat([ones, ones, squares, rows], dim=1), ones)
+        if self.window is not None:
+            decay = 1.0 - 1.0 / self.window
+            table = table * decay
+            table[:, SQUARED : SQUARES + 1] *= decay
+        # Never in place: the table may be shared with a loaded state_dict, or stem from inference mode.
+        self.table = table.index_add(0, self._slots(labels.to(rows.device), usable.squeeze(1)), entries)
+
+    def compute(self) -> dict[str, float]:
+        """The numbers of this window, over all processes.
+
+        Raises
+        ------
+        InvalidInputError
+            Labels that are no class of the geometry.
+        """
+        table = self._on_host()
+        outside = table[self.num_classes + OUTSIDE, WEIGHT]
+        if outside > 0:
+            known = self.num_classes if self.lookup is None else self.lookup.numel()
+            remedy = "give the `class_names` of the labels, or the `ignore_index`" if self.lookup is None else "name all labels"
+            wanted = f"`labels` must be 0 to {known - 1}" + (f" or {self.ignore_index}" if self.ignore_index is not None else "")
+            raise InvalidInputError(f"{wanted}; got others in {outside:.3g} images ({remedy}; `reset` forgets them)")
+        found = readings(table[: self.num_classes], self.geometry.gram, self.geometry.proportions, self.min_images)
+        found["unusable_images"] = float(table[self.num_classes + UNUSABLE, WEIGHT])
+        return {self.prefix + name: value for name, value in found.items()}
+
+    def class_gram(self) -> Array:
+        """(C, C) cosines between the class means in this window, in the geometry's class order, nan where a class is not measured.
+
+        Of this process alone, unless within `with monitor.sync_context():`. Not clipped to [-1, 1], unit diagonal.
+        """
+        return _directions(self._on_host()[: self.num_classes], self.min_images)[0]
+
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Add what another monitor of the same geometry has seen, as another process would."""
+        other = incoming_state.table if isinstance(incoming_state, GeometryMonitor) else dict(incoming_state)["table"]
+        if other.shape[0] != self.table.shape[0]:
+            came = other.shape[0] - EXTRA_ROWS
+            raise InvalidInputError(f"`incoming_state` must be of {self.num_classes} classes; got {came} (monitor the same geometry)")
+        ours, theirs = _widened([self.table, other.to(self.table.device)])
+        self.table = ours + theirs
+        self._update_count += incoming_state.update_count if isinstance(incoming_state, Metric) else 1
+        self._computed = None
+
+    def _on_host(self) -> Array:
+        return np.asarray(self.table.detach().cpu().double().numpy())
+
+    def _ready(self, features: Tensor) -> Tensor:
+        """The table on the device of the features and of their width."""
+        table = self.table
+        if table.device != features.device:
+            table = table.to(features.device)
+            self.lookup = None if self.lookup is None else self.lookup.to(features.device)
+        missing = SUMS + features.shape[-1] - table.shape[1]
+        if missing and (table.shape[1] > SUMS or self.dim is not None):
+            raise InvalidInputError(f"`features` must have rows of length {table.shape[1] - SUMS}, as before; got {features.shape[-1]}")
+        return torch.nn.functional.pad(table, (0, missing)) if missing else table
+
+    def _slots(self, labels: Tensor, usable: Tensor) -> Tensor:
+        """Row of the table that each image is added to."""
+        labels = labels.long()
+        extra = self.num_classes
+        size = extra if self.lookup is None else self.lookup.numel()
+        inside = (labels >= 0) & (labels < size)
+        slots = labels if self.lookup is None else self.lookup.index_select(0, labels.clamp(0, size - 1))
+        slots = torch.where(inside, slots, extra + OUTSIDE)
+        if self.ignore_index is not None:
+            slots = torch.where(labels == self.ignore_index, extra + IGNORED, slots)
+            usable = usable | (labels == self.ignore_index)
+        return torch.where(usable, slots, extra + UNUSABLE)
+
+
+def readings(table: Array, optimal: Array, proportions: Array, min_images: float = FEWEST_IMAGES) -> dict[str, float]:
+    """The numbers of `GeometryMonitor.compute` from the sums of each class.
+
+    Parameters
+    ----------
+    table : (C, 3 + d)
+        W, W2, Q and S of each class.
+    optimal : (C, C)
+        Optimal Gram matrix.
+    proportions : (C,)
+        Class proportions that it is optimal for.
+    min_images : float
+        Least W^2 / W2 of a measured class.
+    """
+    gram, rho, images = _directions(table, min_images)
+    known = np.flatnonzero(np.diag(gram) == 1.0)
+    upper = np.triu_indices(known.size, 1)
+    cosines, target = gram[np.ix_(known, known)][upper], optimal[np.ix_(known, known)][upper]
+    # All classes would be on this simplex, also where only some are measured.
+    simplex = np.full_like(target, -1.0 / (optimal.shape[0] - 1))
+    size = float(np.sum(target**2))
+    spread = float(np.std(target)) if target.size else 0.0
+    missed = float(np.sum((cosines - target) ** 2))
+    weight, total = table[:, WEIGHT], float(table[:, WEIGHT].sum())
+    lengths = rho[~np.isnan(rho)]
+    return {
+        "max_angle_error_deg": _largest_error(cosines, target),
+        "gram_distance": float(np.sqrt(missed / size)) if size > 0 else np.nan,
+        "class_r2": 1.0 - missed / (target.size * spread**2) if spread >= EQUAL_COSINES else np.nan,
+        "simplex_max_angle_error_deg": _largest_error(cosines, simplex),
+        "simplex_gram_distance": float(np.sqrt(np.sum((cosines - simplex) ** 2) / size)) if size > 0 else np.nan,
+        "min_rho": float(lengths.min()) if lengths.size else np.nan,
+        "median_rho": float(np.median(lengths)) if lengths.size else np.nan,
+        "max_rho": float(lengths.max()) if lengths.size else np.nan,
+        "classes_seen": float(np.count_nonzero(weight > FORGOTTEN)),
+        "classes_measured": float(known.size),
+        "images": total,
+        "smallest_class_images": float(images[known].min()) if known.size else np.nan,
+        "proportions_distance": float(np.abs(weight / total - proportions).sum() / 2) if total > 0 else np.nan,
+    }
+
+
+def _directions(table: Array, min_images: float) -> tuple[Array, Array, Array]:
+    """(C, C) cosines with nan for classes that are not measured, (C,) rho with nan for too few images, and (C,) W^2 / W2."""
+    weight, squared, sums = table[:, WEIGHT], table[:, SQUARED], table[:, SUMS:]
+    seen = weight > FORGOTTEN
+    images = np.where(seen, weight**2 / np.where(seen, squared, 1.0), 0.0)
+    # Two images that came together, aged a thousand updates, are 2 up to rounding.
+    several = images >= min_images * (1 - 1e-9)
+    pairs = np.where(several, weight**2 - squared, 1.0)
+    rho_squared = np.where(several, (np.einsum("cd,cd->c", sums, sums) - table[:, SQUARES]) / pairs, np.nan)
+    known: npt.NDArray[np.bool_] = np.where(several, rho_squared, 0.0) > 8 * EPS
+    rho = np.sqrt(np.maximum(rho_squared, 0.0))
+    vectors = np.where(known[:, None], sums / np.where(known, weight * rho, 1.0)[:, None], np.nan)
+    gram = vectors @ vectors.T
+    gram[np.diag_indices_from(gram)] = np.where(known, 1.0, np.nan)
+    return gram, rho, images
+
+
+def _largest_error(cosines: Array, target: Array) -> float:
+    if not cosines.size:
+        return float("nan")
+    return float(np.abs(np.degrees(arccos_clipped(cosines)) - np.degrees(arccos_clipped(target))).max())
+
+
+def _solved(geometry: Any, loss: Any) -> Geometry:
+    if isinstance(geometry, Geometry):
+        if loss is not None:
+            raise InvalidInputError("`loss` must be left out with a Geometry; got both (the geometry holds its loss)")
+        return geometry
+    if not isinstance(geometry, ClassDistribution):
+        came = type(geometry).__name__
+        raise InvalidInputError(f"`geometry` must be a Geometry, or a ClassDistribution with a `loss`; got {came} (optgeom.solve(...))")
+    if loss is None:
+        raise InvalidInputError("`loss` must be given with a ClassDistribution; got none (for example SupCon(temperature=0.1))")
+    return solve(geometry, loss)
+
+
+def _indices(class_names: Sequence[str | None], geometry: Geometry) -> list[int]:
+    """Row of the table that each label goes to."""
+    known = {name: index for index, name in enumerate(geometry.names)} | {None: geometry.num_classes + IGNORED}
+    unknown = [name for name in class_names if name not in known]
+    if unknown or not class_names:
+        came = f"{unknown[0]!r} ({len(unknown)} such names)" if unknown else "none"
+        raise InvalidInputError(
+            f"`class_names` must be classes of the geometry, such as {geometry.names[0]!r}; got {came} (None ignores a label)"
+        )
+    return [known[name] for name in class_names]
+
+
+def _widened(tables: Sequence[Tensor]) -> list[Tensor]:
+    """Tables of one width: a process without an update does not know the length of the rows yet."""
+    width = max(table.shape[1] for table in tables)
+    return [torch.nn.functional.pad(table, (0, width - table.shape[1])) for table in tables]
+
+
+def _gathered(table: Tensor, group: Any = None) -> list[Tensor]:
+    """The tables of all processes."""
+    return _widened(gather_all_tensors(table, group))

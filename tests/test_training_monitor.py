@@ -1,0 +1,448 @@
+"""The monitor against the directions of embeddings computed in numpy, and as a torchmetrics metric in several processes."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+from simulated import means_of, moments_of, sample, shape_root, unit
+
+import optgeom as og
+from optgeom.embeddings.directions import class_directions
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchmetrics")
+
+from optgeom.errors import InvalidInputError  # noqa: E402
+from optgeom.training.monitor import GeometryMonitor  # noqa: E402
+
+COUNTS = [40, 25, 12, 6]
+CLASSES = og.ClassDistribution.from_counts(COUNTS, names=["ant", "bee", "cat", "dog"])
+GEOMETRY = og.solve(CLASSES, og.SupCon(0.5))
+BALANCED = og.solve(og.ClassDistribution.from_counts([5, 5, 5]), og.SupCon(0.5))
+# Numbers that are sums of sums: equal up to the order of summation.
+CLOSE = {"rel": 1e-10, "abs": 1e-10}
+
+
+def data(seed=0, sigma=0.4, dim=6, counts=COUNTS):
+    """Rows and labels around the optimum, shuffled."""
+    rng = np.random.default_rng(seed)
+    rows = sample(means_of(np.array(GEOMETRY.gram), dim, rng), counts, sigma, shape_root(dim, 1.0, rng), rng)
+    labels = np.repeat(np.arange(len(counts)), counts)
+    order = rng.permutation(labels.size)
+    return np.concatenate(rows)[order], labels[order]
+
+
+def tensors(rows, labels, dtype=torch.float64):
+    return torch.tensor(rows, dtype=dtype), torch.tensor(labels)
+
+
+def fed(monitor, rows, labels, size=10):
+    """The monitor after all batches."""
+    for start in range(0, len(labels), size):
+        monitor.update(rows[start : start + size], labels[start : start + size])
+    return monitor
+
+
+def by_class(rows, labels):
+    return [rows[labels == c] for c in range(len(COUNTS))]
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert value == pytest.approx(other[name], nan_ok=True, **CLOSE), name
+
+
+def off_diagonal(matrix):
+    return matrix[~np.eye(len(matrix), dtype=bool)]
+
+
+def test_equal_weights_are_the_directions_of_a_validation():
+    rows, labels = data()
+    monitor = fed(GeometryMonitor(GEOMETRY, window=None), *tensors(3.0 * rows, labels))
+    expected = class_directions(moments_of(by_class(rows, labels)))
+    assert monitor.class_gram() == pytest.approx(expected.gram, abs=1e-12)
+    found, optimal = monitor.compute(), np.array(GEOMETRY.gram)
+    angles, best = (np.degrees(np.arccos(np.clip(off_diagonal(gram), -1, 1))) for gram in (expected.gram, optimal))
+    missed, target = off_diagonal(expected.gram - optimal), off_diagonal(optimal)
+    simplex = off_diagonal(expected.gram) + 1 / 3
+    assert found == pytest.approx(
+        {
+            "max_angle_error_deg": np.abs(angles - best).max(),
+            "gram_distance": np.linalg.norm(missed) / np.linalg.norm(target),
+            "class_r2": 1 - missed @ missed / np.sum((target - target.mean()) ** 2),
+            "simplex_max_angle_error_deg": np.abs(angles - np.degrees(np.arccos(-1 / 3))).max(),
+            "simplex_gram_distance": np.linalg.norm(simplex) / np.linalg.norm(target),
+            "min_rho": expected.rho.min(),
+            "median_rho": np.median(expected.rho),
+            "max_rho": expected.rho.max(),
+            "classes_seen": 4.0,
+            "classes_measured": 4.0,
+            "images": 83.0,
+            "smallest_class_images": 6.0,
+            "proportions_distance": 0.0,
+            "unusable_images": 0.0,
+        },
+        **CLOSE,
+    )
+    assert all(type(value) is float for value in found.values())
+
+
+def test_views_of_an_image_are_averaged_first():
+    rng = np.random.default_rng(1)
+    rows, labels = data()
+    views = unit(rows[:, None] + 0.3 * rng.normal(size=(len(rows), 3, rows.shape[1])))
+    monitor = fed(GeometryMonitor(GEOMETRY, window=None), *tensors(views * rng.uniform(0.1, 9, size=(len(rows), 3, 1)), labels))
+    expected = class_directions(moments_of(by_class(views.mean(axis=1), labels)))
+    assert monitor.class_gram() == pytest.approx(expected.gram, abs=1e-12)
+    assert monitor.compute()["min_rho"] == pytest.approx(expected.rho.min(), **CLOSE)
+
+
+def test_window_is_the_weighted_mean_over_pairs_of_images():
+    window, (rows, labels) = 3.0, data()
+    monitor = fed(GeometryMonitor(GEOMETRY, window=window), *tensors(rows, labels))
+    age = (len(labels) - 1) // 10 - np.arange(len(labels)) // 10
+    weights = (1 - 1 / window) ** age
+    vectors, measured = [], []
+    for c in range(4):
+        z, w = rows[labels == c], weights[labels == c]
+        pairs = np.outer(w, w) * (1 - np.eye(len(w)))
+        rho = math.sqrt((pairs * (z @ z.T)).sum() / pairs.sum())
+        vectors.append(w @ z / w.sum() / rho)
+        measured.append(w.sum() ** 2 / (w**2).sum())
+    expected = np.array(vectors) @ np.array(vectors).T
+    assert off_diagonal(monitor.class_gram()) == pytest.approx(off_diagonal(expected), abs=1e-12)
+    found = monitor.compute()
+    assert found["smallest_class_images"] == pytest.approx(min(measured), **CLOSE)
+    assert found["images"] == pytest.approx(weights.sum(), **CLOSE)
+
+
+def test_window_of_one_is_the_last_update():
+    rows, labels = tensors(*data())
+    monitor = fed(GeometryMonitor(GEOMETRY, window=1), rows, labels)
+    monitor.update(rows, labels)
+    same(monitor.compute(), fed(GeometryMonitor(GEOMETRY, window=None), rows, labels, 100).compute())
+
+
+def test_window_follows_features_that_move():
+    rng = np.random.default_rng(2)
+    optimal = means_of(np.array(GEOMETRY.gram), 6, rng)
+    labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+    monitor, average = GeometryMonitor(GEOMETRY, window=5), GeometryMonitor(GEOMETRY, window=None)
+    for step in range(200):
+        # From one point towards the optimum, reached at step 100.
+        rows = torch.tensor(unit(np.ones(6) * max(1 - step / 100, 0) + optimal))[labels]
+        monitor.update(rows, labels)
+        average.update(rows, labels)
+    assert monitor.compute()["max_angle_error_deg"] < 0.01
+    assert average.compute()["max_angle_error_deg"] > 5
+
+
+def test_many_updates_stay_exact():
+    row, labels = torch.eye(4, dtype=torch.float64), torch.arange(4)
+    monitor, average = GeometryMonitor(GEOMETRY, window=10), GeometryMonitor(GEOMETRY, window=None)
+    for _ in range(5000):
+        monitor.update(row, labels)
+        average.update(row, labels)
+    found = monitor.compute()
+    assert found["images"] == pytest.approx(4 * 10, rel=1e-13)
+    assert found["smallest_class_images"] == pytest.approx((1 + 0.9) / (1 - 0.9), rel=1e-12)
+    assert found["min_rho"] == pytest.approx(1, rel=1e-12)
+    assert average.compute()["images"] == 20000
+
+
+def test_optimum_and_balanced_simplex():
+    labels = torch.arange(4).repeat_interleave(3)
+    found = fed(GeometryMonitor(GEOMETRY), torch.tensor(GEOMETRY.prototypes())[labels], labels, 12).compute()
+    assert found["max_angle_error_deg"] < 1e-4 and found["gram_distance"] < 1e-9 and found["class_r2"] == pytest.approx(1)
+    assert found["simplex_max_angle_error_deg"] > 1
+    assert found["proportions_distance"] == pytest.approx(np.abs(np.array(COUNTS) / 83 - 0.25).sum() / 2)
+    labels = labels[:9]
+    found = fed(GeometryMonitor(BALANCED), torch.tensor(BALANCED.prototypes())[labels], labels, 9).compute()
+    assert math.isnan(found["class_r2"])
+    assert found["simplex_gram_distance"] == pytest.approx(found["gram_distance"], abs=1e-9)
+
+
+def test_classes_that_cannot_be_measured():
+    rows = torch.tensor([[1.0, 0], [1, 0], [0, 1], [1, 1], [-1, -1]], dtype=torch.float64)
+    monitor = GeometryMonitor(GEOMETRY)
+    monitor.update(rows, torch.tensor([0, 0, 1, 2, 2]))  # one image of class 1, opposite ones of class 2, none of class 3
+    found = monitor.compute()
+    assert found["classes_seen"] == 3 and found["classes_measured"] == 1
+    assert math.isnan(found["max_angle_error_deg"]) and math.isnan(found["gram_distance"])
+    assert found["min_rho"] == 0 and found["max_rho"] == 1
+    monitor.update(rows[2:4], torch.tensor([1, 3]))
+    assert monitor.compute()["classes_measured"] == 2
+
+
+def test_classes_long_unseen_are_forgotten():
+    monitor = GeometryMonitor(GEOMETRY, window=2)
+    monitor.update(torch.eye(4)[:2].repeat(2, 1), torch.tensor([0, 1, 0, 1]))
+    for _ in range(20):
+        monitor.update(torch.eye(4)[[0, 0]], torch.tensor([0, 0]))
+    found = monitor.compute()
+    assert found["classes_seen"] == 1 and found["classes_measured"] == 1
+    for _ in range(3000):  # weights underflow
+        monitor.update(torch.eye(4)[[0, 0]], torch.tensor([0, 0]))
+    same(monitor.compute(), found | {"images": 4.0, "smallest_class_images": 6.0, "proportions_distance": 1 - COUNTS[0] / 83})
+
+
+def test_min_images_leaves_rare_classes_out():
+    monitor = fed(GeometryMonitor(GEOMETRY, window=None, min_images=10), *tensors(*data()))
+    found = monitor.compute()
+    assert found["classes_measured"] == 3 and found["smallest_class_images"] == 12
+    assert np.isnan(monitor.class_gram()[3]).all()
+
+
+def test_class_names_and_ignored_labels():
+    rows, labels = data()
+    expected = fed(GeometryMonitor(GEOMETRY, window=None), *tensors(rows, labels)).compute()
+    names = ["dog", None, "ant", "cat", "bee"]
+    renamed = np.array([names.index(name) for name in GEOMETRY.names])[labels]
+    monitor = GeometryMonitor(GEOMETRY, window=None, class_names=names)
+    fed(monitor, *tensors(np.concatenate([rows, -rows[:9]]), np.concatenate([renamed, [1] * 5, [-1] * 4])))
+    same(monitor.compute(), expected)
+    monitor = GeometryMonitor(GEOMETRY, window=None, ignore_index=7)
+    monitor.update(*tensors(np.concatenate([rows, -rows[:9]]), np.concatenate([labels, [7] * 9])))
+    same(monitor.compute(), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "match"),
+    [
+        ({}, [0, 4], r"`labels` must be 0 to 3 or -1; got others in 1 images \(give the `class_names`"),
+        ({"ignore_index": None}, [-1, -1], r"`labels` must be 0 to 3; got others in 2 images"),
+        ({"class_names": ["ant", "bee"]}, [1, 2], r"`labels` must be 0 to 1 or -1; got others in 1 images \(name all labels"),
+    ],
+)
+def test_labels_outside_are_reported_on_compute(options, labels, match):
+    monitor = GeometryMonitor(GEOMETRY, **options)
+    monitor.update(torch.eye(2), torch.tensor(labels))
+    with pytest.raises(InvalidInputError, match=match):
+        monitor.compute()
+    monitor.reset()
+    monitor.update(torch.eye(2), torch.tensor([0, 1]))
+    assert monitor.compute()["classes_seen"] == 2
+
+
+def test_unusable_features_are_left_out_and_counted():
+    rows, labels = data()
+    expected = fed(GeometryMonitor(GEOMETRY, window=None), *tensors(rows, labels)).compute()
+    bad = np.zeros((3, 6))
+    bad[0, 2], bad[1, 0] = np.nan, np.inf
+    monitor = GeometryMonitor(GEOMETRY, window=None)
+    monitor.update(*tensors(np.concatenate([rows, bad]), np.concatenate([labels, [0, 1, 2]])))
+    same(monitor.compute(), expected | {"unusable_images": 3.0})
+    monitor = GeometryMonitor(GEOMETRY)
+    views = torch.ones(2, 2, 3)
+    views[0, 1] = 0
+    monitor.update(views, torch.tensor([0, 0]))
+    assert monitor.compute()["images"] == 1
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 2e-3), (torch.bfloat16, 2e-2), (torch.float32, 1e-6)])
+def test_half_precision(dtype, tolerance):
+    rows, labels = tensors(*data())
+    monitor = fed(GeometryMonitor(GEOMETRY, window=None), rows.to(dtype), labels)
+    assert monitor.table.dtype == torch.float64
+    exact = fed(GeometryMonitor(GEOMETRY, window=None), rows, labels)
+    assert np.abs(monitor.class_gram() - exact.class_gram()).max() < tolerance
+    # The sums are exact whatever the type: as of the rounded rows in float64.
+    rounded = fed(GeometryMonitor(GEOMETRY, window=None), rows.to(dtype).double(), labels)
+    same(monitor.compute(), rounded.compute())
+
+
+def test_types_of_a_module_leave_the_sums_alone():
+    rows, labels = tensors(*data())
+    module = torch.nn.ModuleDict({"monitor": GeometryMonitor(GEOMETRY, class_names=GEOMETRY.names), "layer": torch.nn.Linear(2, 2)})
+    fed(module["monitor"], rows, labels)
+    expected = module["monitor"].compute()
+    module.half().bfloat16()
+    assert module["layer"].weight.dtype == torch.bfloat16
+    assert module["monitor"].table.dtype == torch.float64
+    same(module["monitor"].compute(), expected)
+    single = fed(GeometryMonitor(GEOMETRY).set_dtype(torch.float32), rows, labels)
+    assert single.table.dtype == torch.float32
+    assert single.compute()["gram_distance"] == pytest.approx(expected["gram_distance"], abs=1e-4)
+
+
+def test_reset_and_the_same_numbers_again():
+    rows, labels = tensors(*data())
+    monitor = fed(GeometryMonitor(GEOMETRY), rows, labels)
+    found = monitor.compute()
+    monitor.reset()
+    with pytest.warns(UserWarning, match="before the ``update`` method"):
+        empty = monitor.compute()
+    assert empty["images"] == 0 and empty["classes_seen"] == 0 and math.isnan(empty["max_angle_error_deg"])
+    same(fed(monitor, rows, labels).compute(), found)
+
+
+def test_call_gives_the_batch_and_ages_the_window_once():
+    rows, labels = tensors(*data())
+    called, updated = GeometryMonitor(GEOMETRY, window=3), GeometryMonitor(GEOMETRY, window=3)
+    for start in (0, 40):
+        batch = called(rows[start : start + 40], labels[start : start + 40])
+        updated.update(rows[start : start + 40], labels[start : start + 40])
+    same(called.compute(), updated.compute())
+    alone = GeometryMonitor(GEOMETRY)
+    alone.update(rows[40:80], labels[40:80])
+    same(batch, alone.compute())
+
+
+def test_merging_is_seeing_the_union():
+    rows, labels = tensors(*data())
+    whole = fed(GeometryMonitor(GEOMETRY, window=None), rows, labels)
+    parts = [fed(GeometryMonitor(GEOMETRY, window=None), rows[part], labels[part]) for part in (slice(0, 30), slice(30, None))]
+    fresh = GeometryMonitor(GEOMETRY, window=None)
+    for part in (parts[1], parts[0].metric_state):
+        fresh.merge_state(part)
+    same(fresh.compute(), whole.compute())
+    parts[0].compute()
+    parts[0].merge_state(GeometryMonitor(GEOMETRY))
+    parts[0].merge_state(parts[1])
+    same(parts[0].compute(), whole.compute())
+    with pytest.raises(InvalidInputError, match=r"`incoming_state` must be of 4 classes; got 3"):
+        fresh.merge_state(GeometryMonitor(BALANCED))
+
+
+def test_pickle_and_copies():
+    rows, labels = tensors(*data())
+    monitor = fed(GeometryMonitor(GEOMETRY, class_names=GEOMETRY.names, prefix="train/"), rows[:40], labels[:40])
+    for other in (pickle.loads(pickle.dumps(monitor)), copy.deepcopy(monitor), monitor.clone()):
+        fed(other, rows[40:], labels[40:])
+        straight = fed(GeometryMonitor(GEOMETRY, prefix="train/"), rows, labels)
+        same(other.compute(), straight.compute())
+    assert monitor.compute()["train/images"] < straight.compute()["train/images"]
+
+
+def test_state_dict_holds_the_window_on_request():
+    rows, labels = tensors(*data())
+    monitor = fed(GeometryMonitor(GEOMETRY), rows[:40], labels[:40])
+    assert not monitor.state_dict()
+    monitor.persistent(True)
+    held = monitor.state_dict()
+    before = held["table"].clone()
+    resumed = GeometryMonitor(GEOMETRY)
+    resumed.persistent(True)
+    resumed.load_state_dict(held)
+    fed(resumed, rows[40:], labels[40:])
+    assert torch.equal(held["table"], before)
+    assert resumed.compute() == fed(monitor, rows[40:], labels[40:]).compute()
+    assert not GeometryMonitor(GEOMETRY, class_names=GEOMETRY.names).state_dict()
+
+
+def test_keeps_no_graph_and_leaves_the_random_numbers_alone():
+    rows, labels = tensors(*data())
+    rows.requires_grad_()
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    monitor = GeometryMonitor(GEOMETRY)
+    fed(monitor, rows * 2, labels)
+    monitor(rows * 2, labels)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not monitor.table.requires_grad
+    with torch.no_grad():
+        fed(monitor, rows, labels)
+    assert rows.grad is None and torch.is_grad_enabled()
+
+
+def test_inference_mode_and_back():
+    rows, labels = tensors(*data())
+    expected = fed(GeometryMonitor(GEOMETRY), torch.cat([rows, rows, rows]), torch.cat([labels, labels, labels]), 83).compute()
+    monitor = GeometryMonitor(GEOMETRY)
+    for inference in (True, False, True):
+        with torch.inference_mode(inference):
+            monitor.update(rows, labels)
+    same(monitor.compute(), expected)
+    with torch.inference_mode():
+        monitor.reset()
+    monitor.update(rows, labels)
+    assert monitor.compute()["images"] == 83
+
+
+def test_in_a_compiled_step():
+    rows, labels = tensors(*data(), torch.float32)
+    monitor, net = GeometryMonitor(GEOMETRY), torch.nn.Linear(6, 5)
+
+    def step(rows, labels):
+        features = net(rows)
+        monitor.update(features, labels)
+        return features.sum()
+
+    compiled = torch.compile(step, backend="eager")
+    for _ in range(3):
+        compiled(rows, labels).backward()
+    plain = GeometryMonitor(GEOMETRY)
+    for _ in range(3):
+        plain.update(net(rows), labels)
+    same(monitor.compute(), plain.compute())
+
+
+@pytest.mark.parametrize("names", [None, GEOMETRY.names])
+@pytest.mark.parametrize("shape", [(8, 3), (8, 2, 3)])
+def test_update_reads_no_value(names, shape):
+    # Tensors on this device have no values: whatever would wait for one fails.
+    monitor = GeometryMonitor(GEOMETRY, class_names=names)
+    for _ in range(2):
+        monitor.update(torch.empty(*shape, device="meta"), torch.empty(8, dtype=torch.long, device="meta"))
+    assert monitor.table.device.type == "meta" and monitor.table.shape == (7, 6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_update_does_not_wait_for_the_device():
+    rows, labels = tensors(*data(), torch.float32)
+    monitor, host = GeometryMonitor(GEOMETRY, class_names=GEOMETRY.names), fed(GeometryMonitor(GEOMETRY), rows, labels)
+    rows, labels = rows.cuda(), labels.cuda()
+    monitor.update(rows, labels)  # moves the monitor
+    monitor.reset()
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        fed(monitor, rows, labels)
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+    assert monitor.table.is_cuda
+    same(monitor.compute(), host.compute())
+    same(monitor.cpu().compute(), host.compute())
+
+
+def test_from_classes_and_loss():
+    monitor = GeometryMonitor(CLASSES, og.SupCon(0.5))
+    assert np.array_equal(monitor.geometry.gram, GEOMETRY.gram)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "match"),
+    [
+        ((CLASSES,), {}, r"`loss` must be given with a ClassDistribution; got none"),
+        ((GEOMETRY, og.SupCon(0.5)), {}, r"`loss` must be left out with a Geometry; got both"),
+        (([3, 2],), {}, r"`geometry` must be a Geometry, or a ClassDistribution with a `loss`; got list"),
+        ((GEOMETRY,), {"window": 0.5}, r"`window` must be >= 1; got 0.5 \(updates;"),
+        ((GEOMETRY,), {"min_images": 1}, r"`min_images` must be >= 1.5; got 1 "),
+        ((GEOMETRY,), {"dim": 0}, r"`dim` must be a whole number >= 1; got 0"),
+        ((GEOMETRY,), {"class_names": ["ant", "eel", "fox"]}, r"`class_names` must be classes .* 'ant'; got 'eel' \(2 such names\)"),
+        ((GEOMETRY,), {"class_names": []}, r"`class_names` must be classes of the geometry, such as 'ant'; got none"),
+    ],
+)
+def test_refused_parameters(arguments, options, match):
+    with pytest.raises(InvalidInputError, match=match):
+        GeometryMonitor(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "match"),
+    [
+        (torch.zeros(3), torch.tensor([0, 1, 2]), r"`features` must have shape"),
+        (torch.zeros(3, 4), torch.tensor([0, 1]), r"`labels` must have shape \(3,\)"),
+        (torch.zeros(2, 4), torch.tensor([0.0, 1.0]), r"`labels` must be integers; got torch.float32"),
+        (torch.zeros(2, 5), torch.tensor([0, 1]), r"`features` must have rows of length 4, as before; got 5"),
+    ],
+)
+def test_refused_batches(features, labels, match):
+    monitor = GeometryMonitor(GEOMETRY, dim=4)
+    with pytest.raises(InvalidInputError, match=match):
+        monitor.update(features, labels)
