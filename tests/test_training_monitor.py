@@ -1,60 +1,29 @@
-"""The monitor against the directions of embeddings computed in numpy, and as a torchmetrics metric in several processes."""
+"""The numbers of the monitor against the directions of embeddings computed in numpy, and what it refuses."""
 
 from __future__ import annotations
 
-import copy
 import math
-import pickle
 
 import numpy as np
 import pytest
-from simulated import means_of, moments_of, sample, shape_root, unit
+from simulated import means_of, moments_of, unit
 
 import optgeom as og
 from optgeom.embeddings.directions import class_directions
+from optgeom.errors import InvalidInputError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchmetrics")
 
-from optgeom.errors import InvalidInputError  # noqa: E402
+from monitored import CLASSES, CLOSE, COUNTS, GEOMETRY, assert_same, data, fed, tensors  # noqa: E402
+
 from optgeom.training.monitor import GeometryMonitor  # noqa: E402
 
-COUNTS = [40, 25, 12, 6]
-CLASSES = og.ClassDistribution.from_counts(COUNTS, names=["ant", "bee", "cat", "dog"])
-GEOMETRY = og.solve(CLASSES, og.SupCon(0.5))
 BALANCED = og.solve(og.ClassDistribution.from_counts([5, 5, 5]), og.SupCon(0.5))
-# Numbers that are sums of sums: equal up to the order of summation.
-CLOSE = {"rel": 1e-10, "abs": 1e-10}
-
-
-def data(seed=0, sigma=0.4, dim=6, counts=COUNTS):
-    """Rows and labels around the optimum, shuffled."""
-    rng = np.random.default_rng(seed)
-    rows = sample(means_of(np.array(GEOMETRY.gram), dim, rng), counts, sigma, shape_root(dim, 1.0, rng), rng)
-    labels = np.repeat(np.arange(len(counts)), counts)
-    order = rng.permutation(labels.size)
-    return np.concatenate(rows)[order], labels[order]
-
-
-def tensors(rows, labels, dtype=torch.float64):
-    return torch.tensor(rows, dtype=dtype), torch.tensor(labels)
-
-
-def fed(monitor, rows, labels, size=10):
-    """The monitor after all batches."""
-    for start in range(0, len(labels), size):
-        monitor.update(rows[start : start + size], labels[start : start + size])
-    return monitor
 
 
 def by_class(rows, labels):
     return [rows[labels == c] for c in range(len(COUNTS))]
-
-
-def same(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        assert value == pytest.approx(other[name], nan_ok=True, **CLOSE), name
 
 
 def off_diagonal(matrix):
@@ -125,7 +94,7 @@ def test_window_of_one_is_the_last_update():
     rows, labels = tensors(*data())
     monitor = fed(GeometryMonitor(GEOMETRY, window=1), rows, labels)
     monitor.update(rows, labels)
-    same(monitor.compute(), fed(GeometryMonitor(GEOMETRY, window=None), rows, labels, 100).compute())
+    assert_same(monitor.compute(), fed(GeometryMonitor(GEOMETRY, window=None), rows, labels, 100).compute())
 
 
 def test_window_follows_features_that_move():
@@ -188,7 +157,7 @@ def test_classes_long_unseen_are_forgotten():
     assert found["classes_seen"] == 1 and found["classes_measured"] == 1
     for _ in range(3000):  # weights underflow
         monitor.update(torch.eye(4)[[0, 0]], torch.tensor([0, 0]))
-    same(monitor.compute(), found | {"images": 4.0, "smallest_class_images": 6.0, "proportions_distance": 1 - COUNTS[0] / 83})
+    assert_same(monitor.compute(), found | {"images": 4.0, "smallest_class_images": 6.0, "proportions_distance": 1 - COUNTS[0] / 83})
 
 
 def test_min_images_leaves_rare_classes_out():
@@ -205,10 +174,10 @@ def test_class_names_and_ignored_labels():
     renamed = np.array([names.index(name) for name in GEOMETRY.names])[labels]
     monitor = GeometryMonitor(GEOMETRY, window=None, class_names=names)
     fed(monitor, *tensors(np.concatenate([rows, -rows[:9]]), np.concatenate([renamed, [1] * 5, [-1] * 4])))
-    same(monitor.compute(), expected)
+    assert_same(monitor.compute(), expected)
     monitor = GeometryMonitor(GEOMETRY, window=None, ignore_index=7)
     monitor.update(*tensors(np.concatenate([rows, -rows[:9]]), np.concatenate([labels, [7] * 9])))
-    same(monitor.compute(), expected)
+    assert_same(monitor.compute(), expected)
 
 
 @pytest.mark.parametrize(
@@ -236,178 +205,12 @@ def test_unusable_features_are_left_out_and_counted():
     bad[0, 2], bad[1, 0] = np.nan, np.inf
     monitor = GeometryMonitor(GEOMETRY, window=None)
     monitor.update(*tensors(np.concatenate([rows, bad]), np.concatenate([labels, [0, 1, 2]])))
-    same(monitor.compute(), expected | {"unusable_images": 3.0})
+    assert_same(monitor.compute(), expected | {"unusable_images": 3.0})
     monitor = GeometryMonitor(GEOMETRY)
     views = torch.ones(2, 2, 3)
     views[0, 1] = 0
     monitor.update(views, torch.tensor([0, 0]))
     assert monitor.compute()["images"] == 1
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 2e-3), (torch.bfloat16, 2e-2), (torch.float32, 1e-6)])
-def test_half_precision(dtype, tolerance):
-    rows, labels = tensors(*data())
-    monitor = fed(GeometryMonitor(GEOMETRY, window=None), rows.to(dtype), labels)
-    assert monitor.table.dtype == torch.float64
-    exact = fed(GeometryMonitor(GEOMETRY, window=None), rows, labels)
-    assert np.abs(monitor.class_gram() - exact.class_gram()).max() < tolerance
-    # The sums are exact whatever the type: as of the rounded rows in float64.
-    rounded = fed(GeometryMonitor(GEOMETRY, window=None), rows.to(dtype).double(), labels)
-    same(monitor.compute(), rounded.compute())
-
-
-def test_types_of_a_module_leave_the_sums_alone():
-    rows, labels = tensors(*data())
-    module = torch.nn.ModuleDict({"monitor": GeometryMonitor(GEOMETRY, class_names=GEOMETRY.names), "layer": torch.nn.Linear(2, 2)})
-    fed(module["monitor"], rows, labels)
-    expected = module["monitor"].compute()
-    module.half().bfloat16()
-    assert module["layer"].weight.dtype == torch.bfloat16
-    assert module["monitor"].table.dtype == torch.float64
-    same(module["monitor"].compute(), expected)
-    single = fed(GeometryMonitor(GEOMETRY).set_dtype(torch.float32), rows, labels)
-    assert single.table.dtype == torch.float32
-    assert single.compute()["gram_distance"] == pytest.approx(expected["gram_distance"], abs=1e-4)
-
-
-def test_reset_and_the_same_numbers_again():
-    rows, labels = tensors(*data())
-    monitor = fed(GeometryMonitor(GEOMETRY), rows, labels)
-    found = monitor.compute()
-    monitor.reset()
-    with pytest.warns(UserWarning, match="before the ``update`` method"):
-        empty = monitor.compute()
-    assert empty["images"] == 0 and empty["classes_seen"] == 0 and math.isnan(empty["max_angle_error_deg"])
-    same(fed(monitor, rows, labels).compute(), found)
-
-
-def test_call_gives_the_batch_and_ages_the_window_once():
-    rows, labels = tensors(*data())
-    called, updated = GeometryMonitor(GEOMETRY, window=3), GeometryMonitor(GEOMETRY, window=3)
-    for start in (0, 40):
-        batch = called(rows[start : start + 40], labels[start : start + 40])
-        updated.update(rows[start : start + 40], labels[start : start + 40])
-    same(called.compute(), updated.compute())
-    alone = GeometryMonitor(GEOMETRY)
-    alone.update(rows[40:80], labels[40:80])
-    same(batch, alone.compute())
-
-
-def test_merging_is_seeing_the_union():
-    rows, labels = tensors(*data())
-    whole = fed(GeometryMonitor(GEOMETRY, window=None), rows, labels)
-    parts = [fed(GeometryMonitor(GEOMETRY, window=None), rows[part], labels[part]) for part in (slice(0, 30), slice(30, None))]
-    fresh = GeometryMonitor(GEOMETRY, window=None)
-    for part in (parts[1], parts[0].metric_state):
-        fresh.merge_state(part)
-    same(fresh.compute(), whole.compute())
-    parts[0].compute()
-    parts[0].merge_state(GeometryMonitor(GEOMETRY))
-    parts[0].merge_state(parts[1])
-    same(parts[0].compute(), whole.compute())
-    with pytest.raises(InvalidInputError, match=r"`incoming_state` must be of 4 classes; got 3"):
-        fresh.merge_state(GeometryMonitor(BALANCED))
-
-
-def test_pickle_and_copies():
-    rows, labels = tensors(*data())
-    monitor = fed(GeometryMonitor(GEOMETRY, class_names=GEOMETRY.names, prefix="train/"), rows[:40], labels[:40])
-    for other in (pickle.loads(pickle.dumps(monitor)), copy.deepcopy(monitor), monitor.clone()):
-        fed(other, rows[40:], labels[40:])
-        straight = fed(GeometryMonitor(GEOMETRY, prefix="train/"), rows, labels)
-        same(other.compute(), straight.compute())
-    assert monitor.compute()["train/images"] < straight.compute()["train/images"]
-
-
-def test_state_dict_holds_the_window_on_request():
-    rows, labels = tensors(*data())
-    monitor = fed(GeometryMonitor(GEOMETRY), rows[:40], labels[:40])
-    assert not monitor.state_dict()
-    monitor.persistent(True)
-    held = monitor.state_dict()
-    before = held["table"].clone()
-    resumed = GeometryMonitor(GEOMETRY)
-    resumed.persistent(True)
-    resumed.load_state_dict(held)
-    fed(resumed, rows[40:], labels[40:])
-    assert torch.equal(held["table"], before)
-    assert resumed.compute() == fed(monitor, rows[40:], labels[40:]).compute()
-    assert not GeometryMonitor(GEOMETRY, class_names=GEOMETRY.names).state_dict()
-
-
-def test_keeps_no_graph_and_leaves_the_random_numbers_alone():
-    rows, labels = tensors(*data())
-    rows.requires_grad_()
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    monitor = GeometryMonitor(GEOMETRY)
-    fed(monitor, rows * 2, labels)
-    monitor(rows * 2, labels)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert not monitor.table.requires_grad
-    with torch.no_grad():
-        fed(monitor, rows, labels)
-    assert rows.grad is None and torch.is_grad_enabled()
-
-
-def test_inference_mode_and_back():
-    rows, labels = tensors(*data())
-    expected = fed(GeometryMonitor(GEOMETRY), torch.cat([rows, rows, rows]), torch.cat([labels, labels, labels]), 83).compute()
-    monitor = GeometryMonitor(GEOMETRY)
-    for inference in (True, False, True):
-        with torch.inference_mode(inference):
-            monitor.update(rows, labels)
-    same(monitor.compute(), expected)
-    with torch.inference_mode():
-        monitor.reset()
-    monitor.update(rows, labels)
-    assert monitor.compute()["images"] == 83
-
-
-def test_in_a_compiled_step():
-    rows, labels = tensors(*data(), torch.float32)
-    monitor, net = GeometryMonitor(GEOMETRY), torch.nn.Linear(6, 5)
-
-    def step(rows, labels):
-        features = net(rows)
-        monitor.update(features, labels)
-        return features.sum()
-
-    compiled = torch.compile(step, backend="eager")
-    for _ in range(3):
-        compiled(rows, labels).backward()
-    plain = GeometryMonitor(GEOMETRY)
-    for _ in range(3):
-        plain.update(net(rows), labels)
-    same(monitor.compute(), plain.compute())
-
-
-@pytest.mark.parametrize("names", [None, GEOMETRY.names])
-@pytest.mark.parametrize("shape", [(8, 3), (8, 2, 3)])
-def test_update_reads_no_value(names, shape):
-    # Tensors on this device have no values: whatever would wait for one fails.
-    monitor = GeometryMonitor(GEOMETRY, class_names=names)
-    for _ in range(2):
-        monitor.update(torch.empty(*shape, device="meta"), torch.empty(8, dtype=torch.long, device="meta"))
-    assert monitor.table.device.type == "meta" and monitor.table.shape == (7, 6)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_update_does_not_wait_for_the_device():
-    rows, labels = tensors(*data(), torch.float32)
-    monitor, host = GeometryMonitor(GEOMETRY, class_names=GEOMETRY.names), fed(GeometryMonitor(GEOMETRY), rows, labels)
-    rows, labels = rows.cuda(), labels.cuda()
-    monitor.update(rows, labels)  # moves the monitor
-    monitor.reset()
-    mode = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        fed(monitor, rows, labels)
-    finally:
-        torch.cuda.set_sync_debug_mode(mode)
-    assert monitor.table.is_cuda
-    same(monitor.compute(), host.compute())
-    same(monitor.cpu().compute(), host.compute())
 
 
 def test_from_classes_and_loss():
