@@ -231,8 +231,11 @@ class _Pairs:
             worst = chosen[np.argsort(-self.surely[chosen], kind="stable")[:most]]
             axes.vlines(x[worst], low[worst], high[worst], color=colour, alpha=0.55, linewidth=0.9)
             points = worst if number > POINTS else chosen
-            look: dict[str, Any] = {"markersize": 1.8, "rasterized": True, "alpha": 0.8} if number > BARS else {"markersize": 3.4}
-            axes.plot(x[points], y[points], "o", color=colour, markeredgewidth=0, **look)
+            small: dict[str, Any] = {"markersize": 2.8 if off else 1.8, "rasterized": True, "alpha": 0.8}
+            look = small if number > BARS else {"markersize": 3.4}
+            # Pixels do not follow the page: a tone that can be seen on light and dark.
+            tone = colour if number <= BARS else CLOSER if off else APART
+            axes.plot(x[points], y[points], "o", color=tone, markeredgewidth=0, **look)
             axes.plot([], [], "o", color=colour, markersize=4, markeredgewidth=0, label=text)
 
     def _density(self, axes: Axes, x: Array, y: Array, by_size: bool) -> None:
