@@ -13,21 +13,23 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 try:
     import bench_training
-    from bench_training import OURS, PEER, Plan, Run
+    from bench_training import MONITOR, OURS, PEER, STEP, Plan, Run
 finally:
     sys.path.remove(str(FOLDER))
 
-TINY = Plan(128, 8, 10, {"loss": 2, "memory": 1}, False)
+TINY = Plan(128, 8, 10, {"loss": 2, "memory": 1, "monitor": 2}, False, 16)
 
 
-def test_both_hypotheses_run_and_are_written(tmp_path):
+def test_all_hypotheses_run_and_are_written(tmp_path):
     pytest.importorskip("pytorch_metric_learning", reason="the `bench` extra has it")
     (tmp_path / "README.md").write_text("<!-- bench_training:begin -->\n<!-- bench_training:end -->\n", encoding="utf-8")
     assert bench_training.main(["--into", str(tmp_path)], (TINY, TINY)) == 0
     runs = bench_training.read_runs(tmp_path / "results" / "training.csv")
     assert not any(run.note for run in runs), runs
     assert {(run.hypothesis, run.what) for run in runs if run.device == "cpu"} == {
-        (name, who) for name in ("loss", "memory") for who in (OURS, PEER)
+        *((name, who) for name in ("loss", "memory") for who in (OURS, PEER)),
+        ("monitor", MONITOR),
+        ("monitor", STEP),
     }
     assert all(run.difference < bench_training.AGREEMENT for run in runs if run.hypothesis == "loss")
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
@@ -66,3 +68,9 @@ def test_memory_is_judged_by_the_median(ours, cell):
 def test_a_failure_stays_in_the_table():
     text = bench_training.report_text([Run("memory", OURS, "cpu", 10, 2, 3, 0, note="exit status 1: no memory")], {})
     assert "failed" in text and "no memory" in text and math.isnan(Run("memory", OURS, "cpu", 10, 2, 3, 0).seconds)
+
+
+@pytest.mark.parametrize(("update", "cell"), [(0.3, "| 3.00 % | yes |"), (0.31, "| 3.10 % | **no** |")])
+def test_the_monitor_is_judged_against_the_step(update, cell):
+    runs = [Run("monitor", who, "cpu", 8, 2, 3, n, seconds * (n + 1)) for n in range(3) for who, seconds in ((MONITOR, update), (STEP, 10))]
+    assert cell in bench_training.report_text(runs, {})
