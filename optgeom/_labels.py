@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,12 @@ from optgeom.errors import InvalidInputError
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
 _ONE_LABEL = "one whole number or text a row"
+Where = Callable[[int], str]  # what to call a row of a part that is read of a longer column
+
+
+def plain_row(row: int) -> str:
+    """The name of a row of a column that is read whole."""
+    return f"row {row}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +111,7 @@ def _as_array(labels: Any) -> npt.NDArray[Any]:
     return array
 
 
-def _one_column(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], list[str]]:
+def _one_column(array: npt.NDArray[Any], where: Where = plain_row) -> tuple[npt.NDArray[Any], list[str]]:
     """Flatten (n, 1), convert one-hot (n, C), refuse other tables."""
     if array.ndim == 1:
         return array, []
@@ -121,7 +127,7 @@ def _one_column(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], list[str]]:
         row = int(wrong[0])
         held = ", ".join(str(value) for value in array[row, :8].tolist()) + (", ..." if array.shape[1] > 8 else "")
         raise InvalidInputError(
-            f"`labels` must be {_ONE_LABEL}; got a table of shape {array.shape} whose row {row} is [{held}] "
+            f"`labels` must be {_ONE_LABEL}; got a table of shape {array.shape} whose {where(row)} is [{held}] "
             "(multi-label targets have no single class: give each row one label; only exact one-hot rows are converted)"
         )
     notes = [f"labels were one-hot rows of shape {array.shape}: converted to column numbers"]
@@ -131,22 +137,21 @@ def _one_column(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], list[str]]:
     return ones.argmax(axis=1), notes
 
 
-def _missing(row: int, value: object) -> InvalidInputError:
-    return InvalidInputError(f"`labels` must not be missing; got {value!r} in row {row} (drop the row, or give it a label)")
+def _missing(where: str, value: object) -> InvalidInputError:
+    return InvalidInputError(f"`labels` must not be missing; got {value!r} in {where} (drop the row, or give it a label)")
 
 
-def _same_kind(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _same_kind(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[Any]:
     """An object array as text or as numbers; pandas gives object arrays for text columns."""
     values = array.tolist()
     for row, value in enumerate(values):
         if value is None or (isinstance(value, numbers.Real) and value != value):
-            raise _missing(row, value)
+            raise _missing(where(row), value)
         if not isinstance(value, (str, bytes, numbers.Real)):
-            raise InvalidInputError(f"`labels` must be {_ONE_LABEL}; got {value!r} in row {row} (convert the labels to int or str)")
+            raise InvalidInputError(f"`labels` must be {_ONE_LABEL}; got {value!r} in {where(row)} (convert the labels to int or str)")
         if isinstance(value, (str, bytes)) != isinstance(values[0], (str, bytes)):
-            raise InvalidInputError(
-                f"`labels` must be all numbers or all text; got {values[0]!r} in row 0 and {value!r} in row {row} (convert one kind)"
-            )
+            held = f"{values[0]!r} in {where(0)} and {value!r} in {where(row)}"
+            raise InvalidInputError(f"`labels` must be all numbers or all text; got {held} (convert one kind)")
     if isinstance(values[0], (str, bytes)):
         return np.array([value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values])
     converted = np.array(values)
@@ -155,17 +160,18 @@ def _same_kind(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return converted
 
 
-def _whole_numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _whole_numbers(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[np.int64]:
     missing = np.isnan(array)
     if missing.any():
         row = int(missing.argmax())
-        raise _missing(row, float("nan"))
+        raise _missing(where(row), float("nan"))
     # Above 2^53 neighbouring whole numbers share one float64, so two classes could be one.
     wrong = (array != np.floor(array)) | (np.abs(array) > 2**53)
     if wrong.any():
         row = int(wrong.argmax())
         raise InvalidInputError(
-            f"`labels` must be whole numbers; got {float(array[row])!r} in row {row} (real-valued targets are no classes: bin them first)"
+            f"`labels` must be whole numbers; got {float(array[row])!r} in {where(row)} "
+            "(real-valued targets are no classes: bin them first)"
         )
     return array.astype(np.int64)
 
@@ -196,7 +202,7 @@ def _distinct_texts(array: npt.NDArray[Any]) -> tuple[tuple[str, ...], npt.NDArr
     for position, name in enumerate(names):
         # "nan" may be a word, but among whole numbers it is what a table writer leaves for a missing value.
         if not name.strip() or (name.strip().lower() == "nan" and sum(numeric) == len(names) - 1 > 0):
-            raise _missing(int(np.flatnonzero(codes == position)[0]), name)
+            raise _missing(plain_row(int(np.flatnonzero(codes == position)[0])), name)
     order = list(range(len(names)))
     if all(numeric):
         order.sort(key=lambda position: (int(names[position]), names[position]))

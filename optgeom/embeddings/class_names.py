@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy.typing as npt
 from optgeom import _labels
 from optgeom.errors import InvalidInputError
 
-_ROW = re.compile(r"\b(in|whose) row (\d+)")
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
 
 
@@ -69,11 +67,10 @@ class ClassNames:
         """
         if labels is None:
             raise InvalidInputError(f"`labels` must be given, one a row; got none{self._of} (name the file or the column that holds them)")
-        with self._rows_from(start):
-            array = self._column(labels)
-            if array.size == 0:
-                return np.empty(0, dtype=np.intp)
-            found, local = self._distinct(array, start)
+        array = self._column(labels, lambda row: f"row {start + row}{self._of}")
+        if array.size == 0:
+            return np.empty(0, dtype=np.intp)
+        found, local = self._distinct(array, start)
         known = self._numbers(found, local, start)
         self._rows[known] += np.bincount(local, minlength=known.size)
         return np.asarray(self._codes[known][local])
@@ -115,21 +112,21 @@ class ClassNames:
         """Rows of each ignored label that occurs."""
         return {name: int(self._rows[number]) for name, number in self._ids.items() if name in self._ignored}
 
-    def _column(self, labels: Any) -> npt.NDArray[Any]:
+    def _column(self, labels: Any, where: _labels.Where) -> npt.NDArray[Any]:
         """One label a row, as numbers, booleans or text."""
         array = _labels._as_array(labels)
         one_hot = array.ndim == 2 and array.shape[1] > 1
         if one_hot:
             columns = array.shape[1]
-            array, _ = _labels._one_column(array)
+            array, _ = _labels._one_column(array, where)
             self._same_columns(columns)
         else:
             self._flattened |= array.ndim == 2
-            array, _ = _labels._one_column(array)
+            array, _ = _labels._one_column(array, where)
         if array.dtype.kind == "O" and array.size:
-            array = _labels._same_kind(array)
+            array = _labels._same_kind(array, where)
         if array.dtype.kind == "f":
-            array = _labels._whole_numbers(array)
+            array = _labels._whole_numbers(array, where)
         return array
 
     def _numbers(self, found: npt.NDArray[Any], local: npt.NDArray[np.intp], start: int) -> npt.NDArray[np.intp]:
@@ -169,7 +166,7 @@ class ClassNames:
 
     def _new(self, name: str, where: str) -> int:
         if not name.strip():
-            raise _missing(name, where)
+            raise _labels._missing(where, name)
         number = self._ids[name] = len(self._ids)
         code = -1
         if name not in self._ignored:
@@ -187,7 +184,7 @@ class ClassNames:
         """What `encode` refuses in one column, and no single batch can know: "nan" among whole numbers, words beside numbers."""
         words = [name for name in self._ids if not _WHOLE_NUMBER.fullmatch(name)]
         if len(words) == 1 < len(self._ids) and words[0].strip().lower() == "nan":
-            raise _missing(words[0], self._first[self._ids[words[0]]])
+            raise _labels._missing(self._first[self._ids[words[0]]], words[0])
         if words and self._number is not None:
             where = self._first[self._ids[words[0]]]
             held = f"{self._number} and {words[0]!r} in {where}"
@@ -200,20 +197,8 @@ class ClassNames:
             )
         self._columns = columns if self._columns is None else self._columns
 
-    @contextmanager
-    def _rows_from(self, start: int) -> Iterator[None]:
-        """Rows of a batch in messages become rows of the source."""
-        try:
-            yield
-        except InvalidInputError as error:
-            raise InvalidInputError(_ROW.sub(lambda found: f"{found[1]} row {int(found[2]) + start}{self._of}", str(error))) from error
-
 
 def _in_order(names: dict[str, int]) -> list[str]:
     if all(_WHOLE_NUMBER.fullmatch(name) for name in names):
         return sorted(names, key=lambda name: (int(name), name))
     return sorted(names)
-
-
-def _missing(value: str, where: str) -> InvalidInputError:
-    return InvalidInputError(f"`labels` must not be missing; got {value!r} in {where} (drop the row, or give it a label)")
