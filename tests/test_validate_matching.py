@@ -152,6 +152,17 @@ def test_shapes_of_fewer_classes_than_the_geometry():
     assert found.missing == (1, 4)
 
 
+def test_the_global_generator_of_numpy_is_left_alone():
+    state = np.random.get_state()  # noqa: NPY002
+    try:
+        np.random.seed(0)  # noqa: NPY002
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        og.validate(X, Y, GEOMETRY, match="hungarian")
+        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+
+
 def test_shapes_that_cannot_be_matched():
     with pytest.raises(og.InvalidInputError, match=r"`match` 'hungarian' needs a partner for every class; got 6 classes for the 5"):
         og.validate(X, Y, og.solve(og.ClassDistribution.from_counts(COUNTS[:5]), LOSS), match="hungarian")

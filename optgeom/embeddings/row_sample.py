@@ -84,7 +84,7 @@ class RowSample:
             keys = scramble(np.array([_number_of(image) for image in ids], dtype=np.uint64), self._salt)[local]
         limit = self._limit(keys)
         near = np.flatnonzero(keys <= limit)
-        self._take(keys[near], places[near], codes[near], np.asarray(rows[near], dtype=np.float64))
+        self._take(keys[near], places[near], codes[near], rows[near])
 
     def merge(self, other: RowSample, codes: npt.NDArray[np.intp]) -> None:
         """Take in `other`, whose class code k is `codes[k]` here."""
@@ -114,7 +114,9 @@ class RowSample:
             return np.uint64(2**64 - 1)
         return np.uint64(np.partition(held, self.size - 1)[self.size - 1])
 
-    def _take(self, keys: npt.NDArray[np.uint64], places: npt.NDArray[np.uint64], codes: npt.NDArray[np.intp], rows: Array) -> None:
+    def _take(
+        self, keys: npt.NDArray[np.uint64], places: npt.NDArray[np.uint64], codes: npt.NDArray[np.intp], rows: npt.NDArray[Any]
+    ) -> None:
         limit = self._limit(keys)
         mine, theirs = self._keys <= limit, keys <= limit
         if not theirs.any():

@@ -35,7 +35,7 @@ from optgeom.losses import Loss
 
 MATCHES = ("names", "hungarian")
 MOST_CLASSES = 4096  # some twenty (C, C) matrices are held: 2.6 GiB
-SAMPLE_ENTRIES = 2**24  # of the sampled rows, 128 MiB in float64: all of 50 000 rows of length 256
+SAMPLE_ENTRIES = 2**23  # of the sampled rows, 64 MiB in float64: all of 50 000 rows of length 128
 FEWEST_SAMPLED = 4096
 UNKNOWN_LENGTH = 1024  # of a row, where a source does not tell
 FEW_ROWS = 8  # of a class in the sample, below which its own rows are looked for
