@@ -119,9 +119,10 @@ def validate(
     NotCertifiedError
         The optimum was solved for and is not certified.
 
-    References
-    ----------
-    docs/validation.md derives the statistics; formulas and sources of the metrics are in `optgeom.embeddings.metrics`.
+    Notes
+    -----
+    The statistics are derived in `embeddings.directions`, `embeddings.intervals`, `embeddings.deviation` and `embeddings.verdict`; formulas
+    and sources of the metrics are in `embeddings.metrics`. A page for people: `optgeom.plotting.validation_report.write_report`.
     """
     began = time.perf_counter()
     tolerance = _checks.real("tolerance", tolerance, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only")
