@@ -1,0 +1,148 @@
+r"""Contrastive losses of random batches at class means: what a batch costs when only its classes matter.
+
+With every sample at the mean of its class, the loss of a batch depends on the Gram matrix A of the means and on how often each class
+occurs, so a step costs O(C^2) or O(B C), not O(B^2 d). Batches are drawn as in the theory: classes i.i.d. with the class law, negatives
+i.i.d. with the law of the loss. The expectation of these losses is the risk of the program.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from optgeom.classes import ClassDistribution
+from optgeom.errors import IncompatibleError
+from optgeom.losses import InfoNCE, Loss, SupCon
+from optgeom.training.losses import InfoNCEPsi
+
+
+class ClassBatchLoss(torch.nn.Module):
+    """Sum of the loss terms of one random batch and number of its anchors, from cosines of class means."""
+
+    law: Tensor  # cumulative proportions (C,)
+    expected_count: float
+
+    def __init__(self, classes: ClassDistribution, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.register_buffer("law", _cumulative(classes.proportions), persistent=False)
+
+    @abstractmethod
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """The classes of the next batch, on the device of the generator."""
+
+    @abstractmethod
+    def forward(self, cosines: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum and count for a drawn batch, from (C, C) cosines."""
+
+    def _classes(self, size: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        numbers = torch.rand(size, generator=generator, dtype=torch.float64)
+        return torch.searchsorted(self.law.to(numbers.device), numbers, right=True)
+
+
+class SupConBatches(ClassBatchLoss):
+    r"""SupCon of N images with V views each, L_out: with n_i images of class i and x_ij = exp((A_ij - 1)/T),
+
+        sum_i V n_i log( V n_i - 1 + sum_{j != i} V n_j x_ij )      over the i with V n_i >= 2.
+
+    Parameters
+    ----------
+    classes : ClassDistribution
+    loss : SupCon
+        With a finite batch size.
+    """
+
+    def __init__(self, classes: ClassDistribution, loss: SupCon) -> None:
+        super().__init__(classes, loss.temperature)
+        self.views, self.size, self.skip = loss.views, int(loss.batch_size), loss.singletons == "skip"
+        self.expected_count = float(self.size * self.views)
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """(C,) rows of each class, float64."""
+        chosen = self._classes((self.size,), generator)
+        rows = torch.zeros(self.law.shape[0], dtype=torch.float64)
+        return rows.index_add_(0, chosen, torch.full((self.size,), float(self.views), dtype=torch.float64))
+
+    def forward(self, cosines: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """`drawn` (C,) rows of each class."""
+        rows = drawn.to(cosines.dtype)
+        others = (cosines - 1.0) / self.temperature + rows.log()[None, :]
+        # The anchor itself is not contrasted with; 1 - 1 rows of its class are log 0.
+        own = (rows - 1.0).clamp_min(0.0).log()
+        log_sum = torch.logsumexp(torch.where(_diagonal(others), own[None, :], others), dim=1)
+        anchors = torch.where(rows > 1.0, rows, 0.0)
+        total = torch.where(rows > 1.0, rows * log_sum, 0.0).sum()
+        return total, anchors.sum() if self.skip else rows.sum()
+
+
+class InfoNCEBatches(ClassBatchLoss):
+    r"""InfoNCE of B anchors, each with k negatives of its own: sum_b log( alpha + q sum_l exp((A_{i_b, c_bl} - 1)/T) ).
+
+    Parameters
+    ----------
+    classes : ClassDistribution
+    loss : InfoNCE
+        With finitely many negatives.
+    anchors : int
+        B.
+    """
+
+    def __init__(self, classes: ClassDistribution, loss: InfoNCE, anchors: int) -> None:
+        super().__init__(classes, loss.temperature)
+        self.size, self.negatives = anchors, int(loss.negatives)
+        self.expected_count = float(anchors)
+        self.psi = InfoNCEPsi(loss.alpha, loss.negatives_reduction)
+        self.negative_law: Tensor
+        law = classes.proportions[None, :].repeat(classes.num_classes, axis=0) if loss.negative_law is None else loss.negative_law
+        if loss.negative_law is None and loss.sampling == "scl":
+            law = law * (1 - np.eye(classes.num_classes))
+        self.register_buffer("negative_law", _cumulative(law), persistent=False)
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """(B, 1 + k) the class of each anchor, then those of its negatives."""
+        anchors = self._classes((self.size,), generator)
+        numbers = torch.rand((self.size, self.negatives), generator=generator, dtype=torch.float64)
+        law = self.negative_law.to(numbers.device)
+        return torch.cat([anchors[:, None], torch.searchsorted(law[anchors], numbers, right=True)], dim=1)
+
+    def forward(self, cosines: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """`drawn` as made by `draw`."""
+        classes = cosines.shape[0]
+        pairs = (drawn[:, :1] * classes + drawn[:, 1:]).flatten()
+        t = ((cosines - 1.0) / self.temperature).flatten().index_select(0, pairs).view(drawn.shape[0], -1)
+        return self.psi(t).sum(), cosines.new_full((), float(drawn.shape[0]))
+
+
+def class_batches(classes: ClassDistribution, loss: Loss, anchors: int) -> ClassBatchLoss:
+    """The loss of random batches whose expectation is the risk of `loss`; SupCon has its own batch size, InfoNCE takes `anchors`.
+
+    Raises
+    ------
+    IncompatibleError
+        Another loss, or a limit of infinite batches, which only the exact objective has.
+    """
+    if isinstance(loss, SupCon) and loss.batch_size != math.inf:
+        return SupConBatches(classes, loss)
+    if isinstance(loss, InfoNCE) and loss.negatives != math.inf:
+        return InfoNCEBatches(classes, loss, anchors)
+    held = type(loss).__name__
+    raise IncompatibleError(
+        f"`loss` must be SupCon with a finite batch size or InfoNCE with finitely many negatives to be sampled; got {held} "
+        "(train it on the exact objective)"
+    )
+
+
+def _cumulative(law: np.ndarray) -> Tensor:
+    """Cumulative sums along the last axis that end at exactly 1, so that a number below 1 always finds a class that can occur."""
+    sums = np.cumsum(law, axis=-1)
+    sums /= sums[..., -1:]
+    # Trailing classes of probability 0 share the last sum: the first entry that exceeds a number is then never one of them.
+    return torch.from_numpy(sums)
+
+
+def _diagonal(matrix: Tensor) -> Tensor:
+    return torch.eye(matrix.shape[0], dtype=torch.bool, device=matrix.device)

@@ -1,0 +1,222 @@
+"""Labelled data for encoders: where it comes from, and how it is made long-tailed. Nothing is ever downloaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from optgeom import _labels
+from optgeom.classes import ClassDistribution
+from optgeom.errors import InvalidInputError, MissingDependencyError
+
+TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST"}
+SOURCES = ("digits", *TORCHVISION)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledData:
+    """Samples with one class each.
+
+    Attributes
+    ----------
+    inputs : (n, d) or (n, channels, height, width) float32
+    codes : (n,) int64
+        Class of each sample, an index into `names`.
+    names : tuple of str, length C
+    source : str
+    mirrored : bool
+        Whether an image and its mirror image mean the same (photographs; not digits).
+    """
+
+    inputs: Tensor
+    codes: Tensor
+    names: tuple[str, ...]
+    source: str
+    mirrored: bool = False
+
+    @property
+    def num_samples(self) -> int:
+        """n."""
+        return int(self.codes.shape[0])
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """(C,) samples of each class."""
+        return np.bincount(self.codes.numpy(), minlength=len(self.names)).astype(np.int64)
+
+    def classes(self) -> ClassDistribution:
+        """The classes with the counts that are really there."""
+        return ClassDistribution.from_counts(self.counts, self.names)
+
+    def labels(self) -> npt.NDArray[np.str_]:
+        """(n,) class name of each sample."""
+        return np.asarray(np.asarray(self.names)[self.codes.numpy()])
+
+    def take(self, rows: npt.NDArray[np.intp]) -> LabelledData:
+        """These samples only; the classes stay."""
+        index = torch.from_numpy(rows)
+        return replace(self, inputs=self.inputs[index], codes=self.codes[index])
+
+
+def load_data(source: str, root: str | os.PathLike[str] = "data", train: bool = True) -> LabelledData:
+    """Data by name or from a file.
+
+    Parameters
+    ----------
+    source : str
+        "digits" (1797 images of scikit-learn, 8 x 8), "cifar10", "cifar100", "mnist" (through torchvision, whose files must lie under
+        `root`), or a `.npz` file with arrays X (n, ...) and y (n,).
+    root : path
+        Where torchvision finds its files.
+    train : bool
+        The training part, or the test part; for the torchvision sets only.
+
+    Raises
+    ------
+    InvalidInputError
+        An unknown name, or files that are not there or wrong.
+    MissingDependencyError
+        scikit-learn or torchvision is not installed.
+    """
+    if source == "digits":
+        return _digits()
+    if source in TORCHVISION:
+        return _torchvision(source, Path(root), train)
+    if source.lower().endswith(".npz"):
+        return _npz(Path(source))
+    raise InvalidInputError(f"`data` must be {', '.join(SOURCES)} or a .npz file; got {source!r}")
+
+
+def labelled(inputs: Any, labels: Any, source: str = "arrays") -> LabelledData:
+    """Data from arrays: inputs (n, d), (n, height, width), (n, channels, height, width) or (n, height, width, channels); labels (n,).
+
+    Whole numbers of 8 bits are taken as pixels and divided by 255.
+
+    Raises
+    ------
+    InvalidInputError
+        Shapes that do not match, numbers that are not finite, labels that cannot be used.
+    """
+    values = np.asarray(inputs)
+    if values.dtype.kind not in "fiub" or values.ndim not in (2, 3, 4) or 0 in values.shape:
+        raise InvalidInputError(f"`X` must be numbers of shape (n, d), (n, h, w), (n, c, h, w) or (n, h, w, c); got {_came(values)}")
+    found = _labels.encode(labels)
+    if found.codes.shape[0] != values.shape[0]:
+        raise InvalidInputError(f"`y` must have one label a sample, {values.shape[0]}; got {found.codes.shape[0]}")
+    scaled = values.astype(np.float32) / (255.0 if values.dtype == np.uint8 else 1.0)
+    if not np.isfinite(scaled).all():
+        row = int(np.argwhere(~np.isfinite(scaled))[0][0])
+        raise InvalidInputError(f"`X` must be finite; got NaN or infinity in sample {row} (leave it out, or repair it)")
+    if scaled.ndim == 3:
+        scaled = scaled[:, None]
+    elif scaled.ndim == 4 and scaled.shape[3] in (1, 3) and scaled.shape[1] not in (1, 3):
+        scaled = scaled.transpose(0, 3, 1, 2)
+    return LabelledData(torch.from_numpy(np.ascontiguousarray(scaled)), torch.from_numpy(found.codes.astype(np.int64)), found.names, source)
+
+
+def long_tailed(data: LabelledData, counts: Sequence[int] | npt.ArrayLike | ClassDistribution, seed: int = 0) -> LabelledData:
+    """A random subset with given counts: of the first C classes, in class order.
+
+    Parameters
+    ----------
+    data : LabelledData
+    counts : array-like (C,) or ClassDistribution
+        Samples of each class. Of a distribution without counts the largest subset with its proportions is taken, rounded down, at least
+        one sample a class: train with the counts that came out (`classes()`), not with those asked for.
+    seed : int
+
+    Raises
+    ------
+    InvalidInputError
+        More classes, or more samples of one, than there are.
+    """
+    there = data.counts
+    if isinstance(counts, ClassDistribution) and counts.counts is None:
+        _check_classes(counts.num_classes, data)
+        shares = counts.proportions
+        wanted = np.maximum((shares * (there[: shares.size] / shares).min() * (1 + 1e-12)).astype(np.int64), 1)
+    else:
+        given = counts.counts if isinstance(counts, ClassDistribution) else counts
+        wanted = np.asarray(given, dtype=np.int64)
+        _check_classes(wanted.size, data)
+    lacking = np.flatnonzero(wanted > there[: wanted.size])
+    if lacking.size:
+        c = int(lacking[0])
+        raise InvalidInputError(f"`counts` must be at most what {data.source} has; got {wanted[c]} for class {data.names[c]} of {there[c]}")
+    rng = np.random.default_rng(seed)
+    codes = data.codes.numpy()
+    rows = [rng.permutation(np.flatnonzero(codes == c))[:number] for c, number in enumerate(wanted.tolist())]
+    subset = data.take(np.sort(np.concatenate(rows)))
+    return replace(subset, names=data.names[: wanted.size])
+
+
+def hold_out(data: LabelledData, share: float, seed: int = 0) -> tuple[LabelledData, LabelledData]:
+    """Two parts, class by class: what is left to train with, and `share` of each class (rounded down, so rare ones may have none)."""
+    if not 0 <= share < 1:
+        raise InvalidInputError(f"`holdout` must be in [0, 1); got {share!r} (the share of each class that is not trained on)")
+    rng = np.random.default_rng(seed)
+    codes = data.codes.numpy()
+    held = np.zeros(codes.size, dtype=np.bool_)
+    for c in range(len(data.names)):
+        rows = rng.permutation(np.flatnonzero(codes == c))
+        held[rows[: int(share * rows.size + 1e-9)]] = True
+    return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
+
+
+def _check_classes(wanted: int, data: LabelledData) -> None:
+    if wanted > len(data.names):
+        raise InvalidInputError(f"`counts` must be of at most the {len(data.names)} classes of {data.source}; got {wanted} classes")
+
+
+def _came(values: npt.NDArray[Any]) -> str:
+    return f"{values.dtype} of shape {values.shape}"
+
+
+def _digits() -> LabelledData:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise MissingDependencyError("the digits need scikit-learn: pip install 'optgeom[data]'") from error
+    held = load_digits()
+    return labelled((held.images / 16.0).astype(np.float32), held.target, "digits")
+
+
+def _npz(path: Path) -> LabelledData:
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            missing = [name for name in ("X", "y") if name not in held]
+            if missing:
+                raise InvalidInputError(f"{path} must hold arrays X and y; got {', '.join(held.files) or 'none'}")
+            inputs, labels = held["X"], held["y"]
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path}: {error.strerror or error}") from error
+    except InvalidInputError:
+        raise
+    except Exception as error:  # zipfile, zlib and numpy each have errors of their own for a damaged file
+        raise InvalidInputError(f"{path} must be a .npz file with numeric arrays X and y; reading it failed: {error}") from error
+    return labelled(inputs, labels, path.name)
+
+
+def _torchvision(name: str, root: Path, train: bool) -> LabelledData:
+    try:
+        from torchvision import datasets
+    except ImportError as error:
+        raise MissingDependencyError(f"{name} needs torchvision: pip install torchvision, as built for your torch") from error
+    try:
+        held = getattr(datasets, TORCHVISION[name])(root=str(root), train=train, download=False)
+    except RuntimeError as error:
+        wanted = f"torchvision.datasets.{TORCHVISION[name]}({str(root)!r}, download=True)"
+        raise InvalidInputError(f"{name} must lie under {root}; it does not, and nothing is downloaded unasked ({wanted} does)") from error
+    pixels = held.data.numpy() if isinstance(held.data, Tensor) else np.asarray(held.data)
+    codes = torch.as_tensor(held.targets, dtype=torch.int64)
+    found = labelled(pixels, codes.numpy(), name)
+    names = tuple(" ".join(str(word).split()) for word in held.classes)
+    return replace(found, codes=codes, names=names, mirrored=name.startswith("cifar"))
