@@ -20,6 +20,7 @@ from optgeom_cli.realize import realize
 from optgeom_cli.scan import scan
 from optgeom_cli.solve import solve
 from optgeom_cli.threshold import threshold
+from optgeom_cli.train import train
 from optgeom_cli.validate import validate
 
 # The base of what typer raises on wrong options. It belongs to click, which typer imports or carries within itself, by version.
@@ -70,6 +71,7 @@ app.command("scan")(scan)
 app.command("design")(design)
 app.command("realize")(realize)
 app.command("validate")(validate)
+app.add_typer(train, name="train")
 app.command("profiles")(profiles)
 
 

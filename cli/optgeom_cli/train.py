@@ -1,0 +1,272 @@
+"""`optgeom train features` and `optgeom train encoder`: train, and see how far the class means are from the optimum."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optgeom_cli import train_options as options
+from optgeom_cli.output import UsageError, emit_json, exit_on_error
+from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
+
+if TYPE_CHECKING:
+    from optgeom.training.data import LabelledData
+    from optgeom.training.encoder_run import EncoderRun
+    from optgeom.training.features import FeatureRun
+
+train = typer.Typer(
+    help="Train free features or an encoder, and compare the class means with the optimum.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+FEATURES_BATCH = 256
+ENCODER_BATCH = 64
+
+
+class Arch(enum.StrEnum):
+    """Encoders of the command line."""
+
+    MLP = "mlp"
+    CNN = "cnn"
+    RESNET18 = "resnet18"
+
+
+@train.command("features")
+@with_shared_options
+@exit_on_error()
+def features(
+    class_options: ClassOptions,
+    loss_options: LossOptions,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Minimise the exact population loss by L-BFGS, in place of steps on random batches.")
+    ] = False,
+    dim: Annotated[int | None, typer.Option("--dim", help="Embedding dimension (number of classes).")] = None,
+    anchors: Annotated[int, typer.Option("--anchors", help="infonce: anchors of a random batch.")] = 2048,
+    steps: Annotated[int, typer.Option("--steps", help="Updates.")] = 15000,
+    learning_rate: options.RateOption = None,
+    optimizer: options.OptimizerOption = options.Optimizer.ADAM,
+    average_from: options.AverageOption = 0.5,
+    accumulate: options.AccumulateOption = 1,
+    device: options.DeviceOption = "cpu",
+    seed: options.SeedOption = 0,
+    threads: options.ThreadsOption = 1,
+    log_every: options.LogEveryOption = 500,
+    checkpoint_every: options.CheckpointOption = 5000,
+    resume: options.ResumeOption = False,
+    out: options.OutOption = None,
+    json_output: options.JsonOption = False,
+    plot: options.PlotOption = None,
+) -> None:
+    """Free class means (unconstrained features) on random batches of classes, or on the exact population loss.
+
+    SupCon without --batch-size is trained, and solved, with batches of 256 images; with --exact it is the limit of large batches.
+    """
+    options.check_outputs(out, plot, resume)
+    if exact and resume:
+        raise UsageError("--resume goes with random batches; --exact takes seconds (start it again)")
+    from optgeom.training.requirements import require_torch
+
+    require_torch()
+    classes, loss = class_options.read(), loss_options.read()
+    from optgeom.training.features import train_features
+
+    train_means = functools.partial(train_features, classes, dim=dim, anchors=anchors, seed=seed)
+    if exact:
+        options.make_settings(threads)
+        if out is not None:
+            out.mkdir(exist_ok=True)
+        run = train_means(loss)
+    else:
+        settings = options.make_settings(
+            threads,
+            steps=steps,
+            learning_rate=0.03 if learning_rate is None else learning_rate,
+            optimizer=optimizer.value,
+            average_from=average_from,
+            accumulate=accumulate,
+            device=device,
+            seed=seed,
+            log_every=log_every,
+            checkpoint_every=checkpoint_every,
+        )
+        loss = options.sampled_loss(loss, FEATURES_BATCH)
+        run = train_means(loss, settings, folder=out, resume=resume, progress=True)
+    content = _features_content(run)
+    files: dict[str, Path] = {}
+    if out is not None:
+        import numpy as np
+
+        from optgeom import _files
+
+        files = {} if exact else {"log": out / "log.jsonl", "checkpoint": out / "checkpoint.pt"}
+        files["means"] = out / "means.npz"
+        with _files.atomic_path(files["means"]) as temporary:
+            np.savez(temporary, means=run.means, names=np.asarray(run.geometry.names))
+    options.write_common(files, out, plot, run.records, run.geometry, content)
+    _show(content, json_output)
+
+
+@train.command("encoder")
+@with_shared_options
+@exit_on_error()
+def encoder(
+    class_options: ClassOptions,
+    loss_options: LossOptions,
+    data: Annotated[str, typer.Option("--data", metavar="NAME|FILE", help="digits, cifar10, cifar100, mnist; .npz with X, y.")] = "digits",
+    data_root: Annotated[Path, typer.Option("--data-root", metavar="DIR", help="Where torchvision finds its files.")] = Path("data"),
+    holdout: Annotated[float, typer.Option("--holdout", help="Share of each class that is not trained on, but measured.")] = 0.0,
+    arch: Annotated[Arch, typer.Option("--arch", help="mlp, cnn or resnet18.")] = Arch.MLP,
+    dim: Annotated[int, typer.Option("--dim", help="Embedding dimension.")] = 32,
+    rows: Annotated[int | None, typer.Option("--rows", help="infonce: rows of a batch, each with two samples of a class.")] = None,
+    shuffled: Annotated[bool, typer.Option("--shuffled", help="Go through the data in epochs, in place of independent draws.")] = False,
+    noise: Annotated[float | None, typer.Option("--noise", help="Standard deviation of the noise of a view.")] = None,
+    shift: Annotated[int | None, typer.Option("--shift", help="Pixels that a view is moved by, at most.")] = None,
+    steps: Annotated[int, typer.Option("--steps", help="Updates.")] = 1500,
+    learning_rate: options.RateOption = None,
+    optimizer: options.OptimizerOption = options.Optimizer.ADAM,
+    average_from: options.AverageOption = 0.5,
+    accumulate: options.AccumulateOption = 1,
+    device: options.DeviceOption = "auto",
+    amp: options.AmpOption = options.Precision.OFF,
+    seed: options.SeedOption = 0,
+    threads: options.ThreadsOption = 1,
+    log_every: options.LogEveryOption = 100,
+    checkpoint_every: options.CheckpointOption = 500,
+    resume: options.ResumeOption = False,
+    out: options.OutOption = None,
+    json_output: options.JsonOption = False,
+    plot: options.PlotOption = None,
+) -> None:
+    """An encoder on real data; then the same comparison as `optgeom validate`.
+
+    Classes given by --counts, --counts-file, --proportions or --profile choose a long-tailed subset of the data: its first classes, with
+    these counts. --sampler says how its samples are drawn; the optimum follows. SupCon without --batch-size has batches of 64 images.
+    """
+    options.check_outputs(out, plot, resume)
+    from optgeom.training.requirements import require_torch
+
+    require_torch()
+    from optgeom_cli.class_input import sampler_power
+
+    power = sampler_power(class_options.sampler)
+    loss = options.sampled_loss(loss_options.read(), ENCODER_BATCH)
+    samples, held_out = _data(data, data_root, class_options, holdout, seed)
+    settings = options.make_settings(
+        threads,
+        steps=steps,
+        learning_rate=1e-3 if learning_rate is None else learning_rate,
+        optimizer=optimizer.value,
+        average_from=average_from,
+        accumulate=accumulate,
+        device=device,
+        amp=amp.value,
+        seed=seed,
+        log_every=log_every,
+        checkpoint_every=checkpoint_every,
+    )
+    from optgeom.training.augmentation import usual_augmentation
+    from optgeom.training.encoder_run import train_encoder, weights_of
+
+    usual = usual_augmentation(tuple(samples.inputs.shape[1:]), samples.mirrored)
+    run = train_encoder(
+        samples,
+        loss,
+        settings,
+        arch=arch.value,
+        dim=dim,
+        batch=rows,
+        sampler_power=power,
+        shuffled=shuffled,
+        augmentation=dataclasses.replace(
+            usual, shift=usual.shift if shift is None else shift, noise=usual.noise if noise is None else noise
+        ),
+        held_out=held_out,
+        folder=out,
+        resume=resume,
+        progress=True,
+    )
+    content = _encoder_content(run, samples)
+    files: dict[str, Path] = {}
+    if out is not None:
+        import numpy as np
+        import torch
+
+        from optgeom import _files
+
+        files = {"log": out / "log.jsonl", "checkpoint": out / "checkpoint.pt", "encoder": out / "encoder.pt"}
+        files["embeddings"] = out / "embeddings.npz"
+        with _files.atomic_path(files["encoder"]) as temporary:
+            torch.save(weights_of(run.encoder), temporary)
+        with _files.atomic_path(files["embeddings"]) as temporary:
+            np.savez(temporary, embeddings=run.embeddings, labels=run.labels)
+    options.write_common(files, out, plot, run.loop.records, run.geometry, content)
+    _show(content, json_output)
+
+
+def _data(source: str, root: Path, classes: ClassOptions, holdout: float, seed: int) -> tuple[LabelledData, LabelledData]:
+    """The samples to train with, and those that are held out."""
+    from optgeom.training.data import hold_out, load_data, long_tailed
+
+    if classes.labels is not None:
+        raise UsageError("--labels is no source of classes here: the data have their labels (leave it out, or give --counts)")
+    samples = load_data(source, root)
+    # Options other than the sampler, which is for the draws.
+    wanted = dataclasses.replace(classes, sampler="instance")
+    if wanted.given:
+        samples = long_tailed(samples, wanted.read(), seed)
+    return hold_out(samples, holdout, seed)
+
+
+def _features_content(run: FeatureRun) -> dict[str, Any]:
+    found = run.geometry
+    return {
+        "kind": "features",
+        "num_classes": found.num_classes,
+        "names": list(found.names),
+        "proportions": found.proportions.tolist(),
+        "loss": found.loss,
+        "geometry": run.distance.as_dict(),
+        "losses": {
+            "final": run.records[-1]["loss"],
+            "population": run.risk,
+            "optimal": found.risk,
+            "excess": run.risk - found.risk,
+        },
+        "steps": run.records[-1]["step"],
+        "gram": run.gram.tolist(),
+    }
+
+
+def _encoder_content(run: EncoderRun, data: LabelledData) -> dict[str, Any]:
+    found = run.geometry
+    return {
+        "kind": "encoder",
+        "data": data.source,
+        "num_classes": found.num_classes,
+        "names": list(found.names),
+        "counts": data.counts.tolist(),
+        "proportions": found.proportions.tolist(),
+        "loss": found.loss,
+        "geometry": run.distance.as_dict(),
+        "from_simplex": run.simplex.as_dict(),
+        "held_out": None if run.held_out is None else run.held_out.as_dict(),
+        "losses": {"final": run.loop.loss, "optimal": found.risk},
+        "steps": run.loop.records[-1]["step"],
+        "validation": run.validation.as_dict(),
+    }
+
+
+def _show(content: dict[str, Any], json_output: bool) -> None:
+    if json_output:
+        emit_json(content)
+        return
+    from optgeom_cli.train_report import report
+
+    report(content)

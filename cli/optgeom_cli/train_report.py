@@ -1,0 +1,52 @@
+"""The terminal report of `optgeom train`: what was trained, how far it is from the optimum, which files hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import typer
+
+from optgeom.wording import describe_loss
+
+
+def report(content: Mapping[str, Any]) -> None:
+    """Print the answer on stdout."""
+    lines = list(_lines(content))
+    width = max(len(heading) for heading, _ in lines) + 2
+    typer.echo("\n".join(f"{heading:<{width}}{text}" for heading, text in lines))
+
+
+def _lines(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    if content["kind"] == "encoder":
+        yield "Verdict", content["validation"]["sentence"]
+        yield "Trained", f"encoder on {sum(content['counts'])} samples of {content['data']}, {content['num_classes']} classes"
+    else:
+        yield "Trained", f"free class means, {content['num_classes']} classes"
+    yield "Steps", str(content["steps"])
+    yield "Optimum", describe_loss(content["loss"])
+    yield "Max angle error", _distance(content["geometry"])
+    if content.get("from_simplex"):
+        yield "From the simplex", _degrees(content["from_simplex"]["max_angle_error_deg"])
+    if content.get("held_out"):
+        yield "Held out", _distance(content["held_out"])
+    losses = content["losses"]
+    if "population" in losses:
+        yield "Population loss", f"{losses['population']:.10g}, optimum {losses['optimal']:.10g}, excess {max(losses['excess'], 0.0):.2e}"
+    else:
+        yield "Loss", f"{losses['final']:.6g} on the last batches, {losses['optimal']:.6g} expected at the optimum"
+    for path in content["files"].values():
+        yield "Written", path
+
+
+def _distance(found: Mapping[str, Any]) -> str:
+    parts = [_degrees(found["max_angle_error_deg"])]
+    if found["class_r2"] is not None:
+        parts.append(f"class r2 {found['class_r2']:.6f}")
+    if found["relative_frobenius"] is not None:
+        parts.append(f"Gram distance {found['relative_frobenius']:.2g}")
+    return ", ".join(parts)
+
+
+def _degrees(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3g} degrees"
