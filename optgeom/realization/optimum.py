@@ -21,10 +21,11 @@ from optgeom.solvers.low_rank import solve_low_rank
 START_COLUMNS = 16
 SMALL = 40  # samples up to which the staircase is cheap at any rank
 LARGEST_APART = 500  # samples up to which groups are taken apart for the other methods
-HIGH_RANK = 0.35  # share of n in columns, all in use, beyond which the primal-dual method is faster
-SLOW_COLUMNS, SLOW = 12, 1e-4  # so does it where that many columns leave this stationarity: nearly realizable weights
+HIGH_RANK = 0.45  # share of n in columns, all in use, beyond which the primal-dual method is faster
+SLOW_COLUMNS, SLOW = 12, 1e-3  # so does it where that many columns leave this stationarity: nearly realizable weights
 # The rank is often a fifth of n: columns to spare find it in far fewer steps than columns that are always just short of it.
 GROWTH = 6
+ROUGH = 1e-4  # gap of the staircase above which the clipped target is the better start
 TIGHT = (1e-7, 1e-9, 1e-13)  # a certificate in between is cheap, and mostly enough
 
 
@@ -114,8 +115,11 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
         def judge_apart(gram: Array) -> WeightedCertified:
             return judge(repair(together(gram), weights.sizes).cosines)
 
+        starts = [best.cosines, repair(start, weights.sizes).cosines]
+        if best.certificate.gap > ROUGH:
+            starts.reverse()
         for name, solve in _methods(apart, judge_apart, good_gap):
-            for cosines in (best.cosines, repair(start, weights.sizes).cosines):
+            for cosines in starts:
                 found, steps = solve(group_matrix.expand(cosines, np.ones(weights.sizes.size), weights.index))
                 iterations += steps
                 if found is not None and found.certificate.gap < best.certificate.gap:

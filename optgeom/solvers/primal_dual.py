@@ -39,11 +39,13 @@ from optgeom.solvers.low_rank import Judged
 
 STEPS = 60
 PATIENCE = 12  # steps without a smaller violation after which the search is given up
+SETTLING = 5  # first steps, which fit cosines and dual to each other: the violation says nothing yet
 PENALTY = 0.05  # s: weighs cosines against the dual; .03 to .1 took the same number of steps for tau from .05 to .5
 ACCURACY = 1e-3  # of the linear system: at 1e-2 the set of dual directions no longer settles
 PRODUCTS = 600
 SMALLEST_SUM = 1e-150  # of P_ij + P_ji: the curvature of flatter pairs has no inverse in floating point
-LARGEST_BLOCKS = 2**25  # numbers in the row blocks (n k^2): beyond, the dual is not of low rank
+LARGEST_SHARE = 0.65  # of n in dual directions; beyond, the optimum has low rank and the staircase is the method
+LARGEST_BLOCKS = 2**25  # numbers in the row blocks, n k^2
 
 J = TypeVar("J", bound=Judged)
 
@@ -84,16 +86,13 @@ class _Step:
     violation: float
 
 
-def _newton_step(program: WeightedProgram, gram: Array, dual: Array) -> _Step | None:
-    """One step; None where the dual has too many directions."""
+def _newton_step(program: WeightedProgram, gram: Array, dual: Array) -> _Step:
     n, tau = program.num_samples, program.temperature
     eigenvalues, vectors = scipy.linalg.eigh(dual - PENALTY * gram, check_finite=False)
-    positive = eigenvalues > 0
-    upper, lower = np.ascontiguousarray(vectors[:, positive]), np.ascontiguousarray(vectors[:, ~positive])
-    high, rest = eigenvalues[positive], -eigenvalues[~positive] / PENALTY
-    k = high.size
-    if n * k * k > LARGEST_BLOCKS:
-        return None
+    # Far from the optimum nearly half of all directions may be positive: the largest will do there.
+    k = min(int((eigenvalues > 0).sum()), int(np.sqrt(LARGEST_BLOCKS / n)), max(1, int(LARGEST_SHARE * n)))
+    upper, lower = np.ascontiguousarray(vectors[:, n - k :]), np.ascontiguousarray(vectors[:, : n - k])
+    high, rest = eigenvalues[n - k :], np.maximum(0.0, -eigenvalues[: n - k]) / PENALTY
     projected = (upper * high) @ upper.T
     inverse = _Inverse(program, gram)
     missing = (program.rows + program.rows.T - inverse.sums) / (2 * tau) + projected
@@ -202,11 +201,12 @@ def solve_primal_dual(
         try:
             step = _newton_step(program, gram, dual)
         except np.linalg.LinAlgError:
-            step = None
-        if step is None or not np.isfinite(step.gram).all():
+            return best, taken
+        if not np.isfinite(step.gram).all():
             return best, taken
         gram, dual = step.gram, step.dual
-        smallest, since = (step.violation, 0) if step.violation < 0.9 * smallest else (smallest, since + 1)
+        falls = taken <= SETTLING or step.violation < 0.9 * smallest
+        smallest, since = (step.violation, 0) if falls else (smallest, since + 1)
         if since >= PATIENCE:
             break
         # Judging costs as much as a step: only where the violation has fallen by a good part since.
