@@ -103,7 +103,7 @@ class Loop:
 
     @property
     def run_description(self) -> dict[str, Any]:
-        """What a checkpoint must agree with. How often one is saved does not matter to the numbers; a run may also move to another device."""
+        """What a checkpoint must agree with; how often one is saved changes no number, and a run may move to another device."""
         settings = self.settings.as_dict()
         return {"settings": {name: settings[name] for name in settings if name not in MAY_CHANGE}, "task": self.task.describe}
 
