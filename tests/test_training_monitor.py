@@ -175,17 +175,25 @@ def test_class_names_and_ignored_labels():
     monitor = GeometryMonitor(GEOMETRY, window=None, class_names=names)
     fed(monitor, *tensors(np.concatenate([rows, -rows[:9]]), np.concatenate([renamed, [1] * 5, [-1] * 4])))
     assert_same(monitor.compute(), expected)
-    monitor = GeometryMonitor(GEOMETRY, window=None, ignore_index=7)
-    monitor.update(*tensors(np.concatenate([rows, -rows[:9]]), np.concatenate([labels, [7] * 9])))
-    assert_same(monitor.compute(), expected)
+    for ignored in (7, 4, -1, -100):
+        monitor = GeometryMonitor(GEOMETRY, window=None, ignore_index=ignored)
+        # Padding may be zero: ignored, not unusable.
+        monitor.update(*tensors(np.concatenate([rows, -rows[:9], np.zeros((2, 6))]), np.concatenate([labels, [ignored] * 11])))
+        assert_same(monitor.compute(), expected)
+    monitor = GeometryMonitor(GEOMETRY, window=None, ignore_index=3)
+    monitor.update(*tensors(rows, labels))
+    assert monitor.compute()["classes_seen"] == 3
 
 
 @pytest.mark.parametrize(
     ("options", "labels", "match"),
     [
-        ({}, [0, 4], r"`labels` must be 0 to 3 or -1; got others in 1 images \(give the `class_names`"),
+        ({}, [0, 4], r"`labels` must be 0 to 3 or -1; got others in 1 images \(`class_names` says"),
+        ({}, [-2, 0], r"`labels` must be 0 to 3 or -1; got others in 1 images"),
+        ({"ignore_index": -100}, [-99, -101], r"`labels` must be 0 to 3 or -100; got others in 2 images"),
+        ({"ignore_index": 9}, [4, 10], r"`labels` must be 0 to 3 or 9; got others in 2 images"),
         ({"ignore_index": None}, [-1, -1], r"`labels` must be 0 to 3; got others in 2 images"),
-        ({"class_names": ["ant", "bee"]}, [1, 2], r"`labels` must be 0 to 1 or -1; got others in 1 images \(name all labels"),
+        ({"class_names": ["ant", "bee"]}, [1, 2], r"`labels` must be 0 to 1 or -1; got others in 1 images"),
     ],
 )
 def test_labels_outside_are_reported_on_compute(options, labels, match):
@@ -226,6 +234,7 @@ def test_from_classes_and_loss():
         (([3, 2],), {}, r"`geometry` must be a Geometry, or a ClassDistribution with a `loss`; got list"),
         ((GEOMETRY,), {"window": 0.5}, r"`window` must be >= 1; got 0.5 \(updates;"),
         ((GEOMETRY,), {"min_images": 1}, r"`min_images` must be >= 1.5; got 1 "),
+        ((GEOMETRY,), {"ignore_index": 10**9}, r"`ignore_index` must be a label of at most 1000000 in size, or None; got 1000000000"),
         ((GEOMETRY,), {"dim": 0}, r"`dim` must be a whole number >= 1; got 0"),
         ((GEOMETRY,), {"class_names": ["ant", "eel", "fox"]}, r"`class_names` must be classes .* 'ant'; got 'eel' \(2 such names\)"),
         ((GEOMETRY,), {"class_names": []}, r"`class_names` must be classes of the geometry, such as 'ant'; got none"),

@@ -38,6 +38,7 @@ WEIGHT, SQUARED, SQUARES, SUMS = 0, 1, 2, 3
 IGNORED, OUTSIDE, UNUSABLE, EXTRA_ROWS = 0, 1, 2, 3
 FORGOTTEN = 1e-3  # weight of a class that was last seen seven windows ago: the features have moved on
 FEWEST_IMAGES = 1.5  # W^2 / W2 of one image is 1, whose rho would be 0/0
+FARTHEST_LABEL = 1_000_000  # a table says what labels up to this one mean
 EQUAL_COSINES = 1e-6  # as in a validation: below this standard deviation the optimum is a regular simplex
 
 
@@ -107,11 +108,10 @@ class GeometryMonitor(Metric):
 
     is_differentiable = False
     higher_is_better = None
-    # A call of the metric must age the window once and not twice, which adding a batch to it afterwards would not do at all.
+    # The cheaper way of torchmetrics to call a metric would add the batch to a window that has not aged.
     full_state_update = True
 
     table: Tensor
-    lookup: Tensor | None
 
     def __init__(
         self,
@@ -135,8 +135,9 @@ class GeometryMonitor(Metric):
         self.ignore_index = ignore_index
         self.dim = None if dim is None else int(_checks.integer("dim", dim, at_least=1))
         self.prefix = prefix
-        lookup = None if class_names is None else torch.tensor(_indices(class_names, self.geometry))
-        self.register_buffer("lookup", lookup, persistent=False)
+        self._lowest, self._num_labels, lookup = _lookup(class_names, ignore_index, self.geometry)
+        # No buffer: `set_dtype` would make its integers floats.
+        self._rows_of_labels = torch.tensor(lookup)
         table = torch.zeros(self.num_classes + EXTRA_ROWS, SUMS + (self.dim or 0), dtype=torch.float64)
         self.add_state("table", table, dist_reduce_fx="sum")
 
@@ -164,26 +165,13 @@ class GeometryMonitor(Metric):
         check_labels(labels, features.shape[0])
         if labels.is_floating_point():
             raise InvalidInputError(f"`labels` must be integers; got {labels.dtype} (class indices: labels.long())")
-        rows = features.detach()
-        table = self._ready(rows)
-        rows = rows.to(table.dtype)
-        norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-        usable = (norms > 0) & torch.isfinite(norms)
-        rows = rows / norms
-        if rows.ndim == 3:
-            rows, usable = rows.mean(dim=1), usable.all(dim=1)
-            squares = (rows * rows).sum(dim=1, keepdim=True)
-        else:
-            squares = torch.ones_like(norms)
-        ones = torch.ones_like(squares)
-        # One unusable image must not turn the sums of the whole window into nan.
-        entries = torch.where(usable, torch.cat([ones, ones, squares, rows], dim=1), ones)
-        if self.window is not None:
-            decay = 1.0 - 1.0 / self.window
-            table = table * decay
-            table[:, SQUARED : SQUARES + 1] *= decay
+        rows = features.detach().unsqueeze(1) if features.ndim == 2 else features.detach()
         # Never in place: the table may be shared with a loaded state_dict, or stem from inference mode.
-        self.table = table.index_add(0, self._slots(labels.to(rows.device), usable.squeeze(1)), entries)
+        table = self._ready(rows) * (1.0 if self.window is None else 1.0 - 1.0 / self.window)
+        if self.window is not None:
+            table[:, SQUARED : SQUARES + 1] *= 1.0 - 1.0 / self.window
+        entries, squares = _entries(rows, table.dtype)
+        self.table = table.index_add_(0, self._slots(labels.to(rows.device), squares), entries)
 
     def compute(self) -> dict[str, float]:
         """The numbers of this window, over all processes.
@@ -196,10 +184,9 @@ class GeometryMonitor(Metric):
         table = self._on_host()
         outside = table[self.num_classes + OUTSIDE, WEIGHT]
         if outside > 0:
-            known = self.num_classes if self.lookup is None else self.lookup.numel()
-            remedy = "give the `class_names` of the labels, or the `ignore_index`" if self.lookup is None else "name all labels"
-            wanted = f"`labels` must be 0 to {known - 1}" + (f" or {self.ignore_index}" if self.ignore_index is not None else "")
-            raise InvalidInputError(f"{wanted}; got others in {outside:.3g} images ({remedy}; `reset` forgets them)")
+            wanted = f"`labels` must be 0 to {self._num_labels - 1}" + (f" or {self.ignore_index}" if self.ignore_index is not None else "")
+            remedy = "`class_names` says what labels mean, `ignore_index` which to leave out; `reset` forgets them"
+            raise InvalidInputError(f"{wanted}; got others in {outside:.3g} images ({remedy})")
         found = readings(table[: self.num_classes], self.geometry.gram, self.geometry.proportions, self.min_images)
         found["unusable_images"] = float(table[self.num_classes + UNUSABLE, WEIGHT])
         return {self.prefix + name: value for name, value in found.items()}
@@ -230,24 +217,38 @@ class GeometryMonitor(Metric):
         table = self.table
         if table.device != features.device:
             table = table.to(features.device)
-            self.lookup = None if self.lookup is None else self.lookup.to(features.device)
+        if self._rows_of_labels.device != features.device:
+            self._rows_of_labels = self._rows_of_labels.to(features.device)
         missing = SUMS + features.shape[-1] - table.shape[1]
         if missing and (table.shape[1] > SUMS or self.dim is not None):
             raise InvalidInputError(f"`features` must have rows of length {table.shape[1] - SUMS}, as before; got {features.shape[-1]}")
         return torch.nn.functional.pad(table, (0, missing)) if missing else table
 
-    def _slots(self, labels: Tensor, usable: Tensor) -> Tensor:
+    def _slots(self, labels: Tensor, squares: Tensor) -> Tensor:
         """Row of the table that each image is added to."""
-        labels = labels.long()
-        extra = self.num_classes
-        size = extra if self.lookup is None else self.lookup.numel()
-        inside = (labels >= 0) & (labels < size)
-        slots = labels if self.lookup is None else self.lookup.index_select(0, labels.clamp(0, size - 1))
-        slots = torch.where(inside, slots, extra + OUTSIDE)
-        if self.ignore_index is not None:
-            slots = torch.where(labels == self.ignore_index, extra + IGNORED, slots)
-            usable = usable | (labels == self.ignore_index)
-        return torch.where(usable, slots, extra + UNUSABLE)
+        known = self._rows_of_labels
+        slots = known.index_select(0, labels.long().clamp(self._lowest, self._lowest + known.numel() - 1) - self._lowest)
+        usable = (squares >= 0) | (slots == self.num_classes + IGNORED)
+        return torch.where(usable, slots, self.num_classes + UNUSABLE)
+
+
+def _entries(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """(N, 3 + d) what each image of (N, V, d) adds to its row of the table, and (N,) its |z|^2.
+
+    Both are nan for an image with a view that is zero or not finite. Of the table this reaches the row of unusable images only, whose
+    weight alone is read. Beside the result nothing of its size is written: on a processor most of the time would go there.
+    """
+    if rows.dtype == torch.float64:
+        rows = rows.to(dtype)
+    norms = torch.linalg.vector_norm(rows, dim=2, keepdim=True, dtype=dtype)
+    entries = norms.new_zeros(rows.shape[0], SUMS + rows.shape[2])
+    means = entries[:, SUMS:]
+    for view in range(rows.shape[1]):
+        means.addcdiv_(rows[:, view], norms[:, view], value=1.0 / rows.shape[1])
+    squares = torch.linalg.vector_norm(means, dim=1).square_()
+    entries[:, :SQUARES] = 1.0
+    entries[:, SQUARES] = squares
+    return entries, squares
 
 
 def readings(table: Array, optimal: Array, proportions: Array, min_images: float = FEWEST_IMAGES) -> dict[str, float]:
@@ -328,16 +329,27 @@ def _solved(geometry: Any, loss: Any) -> Geometry:
     return solve(geometry, loss)
 
 
-def _indices(class_names: Sequence[str | None], geometry: Geometry) -> list[int]:
-    """Row of the table that each label goes to."""
-    known = {name: index for index, name in enumerate(geometry.names)} | {None: geometry.num_classes + IGNORED}
-    unknown = [name for name in class_names if name not in known]
-    if unknown or not class_names:
+def _lookup(class_names: Sequence[str | None] | None, ignore_index: Any, geometry: Geometry) -> tuple[int, int, list[int]]:
+    """The label that the table of rows starts at, how many labels have a meaning, and the table, whose ends stand for all beyond them."""
+    ignored, outside = geometry.num_classes + IGNORED, geometry.num_classes + OUTSIDE
+    known = {name: index for index, name in enumerate(geometry.names)} | {None: ignored}
+    names = geometry.names if class_names is None else tuple(class_names)
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
         came = f"{unknown[0]!r} ({len(unknown)} such names)" if unknown else "none"
         raise InvalidInputError(
             f"`class_names` must be classes of the geometry, such as {geometry.names[0]!r}; got {came} (None ignores a label)"
         )
-    return [known[name] for name in class_names]
+    rows = [known[name] for name in names]
+    if ignore_index is None:
+        return -1, len(names), [outside, *rows, outside]
+    if not isinstance(ignore_index, int) or abs(ignore_index) > FARTHEST_LABEL:
+        wanted = f"`ignore_index` must be a label of at most {FARTHEST_LABEL} in size, or None"
+        raise InvalidInputError(f"{wanted}; got {ignore_index!r} (-1 and -100 are usual)")
+    lowest, highest = min(-1, ignore_index - 1), max(len(names), ignore_index + 1)
+    table = [outside] * -lowest + rows + [outside] * (highest - len(names) + 1)
+    table[ignore_index - lowest] = ignored
+    return lowest, len(names), table
 
 
 def _widened(tables: Sequence[Tensor]) -> list[Tensor]:
