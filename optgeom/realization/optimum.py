@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,12 +14,14 @@ from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization import spherical
 from optgeom.realization.weights import Weights
-from optgeom.solvers import primal_dual
 from optgeom.solvers.augmented_lagrangian import solve_augmented_lagrangian
-from optgeom.solvers.low_rank import solve_low_rank
+from optgeom.solvers.low_rank import LOOSE_STEPS, LowRankResult, solve_low_rank
+from optgeom.solvers.primal_dual import solve_primal_dual
 
 START_COLUMNS = 16
-SMALL = 40  # samples up to which the staircase is cheap at any rank
+STAIRCASE = "low-rank staircase"
+SMALL = 150  # samples up to which the primal-dual method is faster than any second step of the staircase
+SMALL_STEPS = 20
 LARGEST_APART = 500  # samples up to which groups are taken apart for the other methods
 HIGH_RANK = 0.45  # share of n in columns, all in use, beyond which the primal-dual method is faster
 SLOW_COLUMNS, SLOW = 12, 1e-3  # so does it where that many columns leave this stationarity: nearly realizable weights
@@ -52,6 +54,18 @@ class Optimum:
     solver: str
     iterations: int
 
+    @staticmethod
+    def of(found: WeightedCertified, solver: str, iterations: int) -> Optimum:
+        """What a solver found."""
+        return Optimum(found.cosines, found.risk, found.rank, found.certificate, solver, iterations)
+
+    def or_better(self, found: WeightedCertified | None, iterations: int, solver: str) -> Optimum:
+        """This one, or what another solver found if it is closer to the optimum; the iterations of both count."""
+        total = self.iterations + iterations
+        if found is None or found.certificate.gap >= self.certificate.gap:
+            return replace(self, iterations=total)
+        return Optimum.of(found, solver, total)
+
 
 def program_of(weights: Weights, temperature: float) -> WeightedProgram:
     """The convex program of these weights."""
@@ -74,8 +88,8 @@ def start_cosines(weights: Weights, temperature: float) -> Array:
 def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-9) -> Optimum:
     """Minimise the loss over all Gram matrices.
 
-    A low-rank staircase first; where the rank turns out to be a large part of n, the primal-dual method from there; where that fails, the
-    augmented Lagrangian.
+    A low-rank staircase first; where the rank turns out to be a large part of n, the primal-dual method; where that fails, the staircase
+    to its end, then the augmented Lagrangian.
 
     Parameters
     ----------
@@ -90,52 +104,63 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     def judge(cosines: Array) -> WeightedCertified:
         return certify_weighted(program, cosines, tolerance)
 
-    single = bool(np.all(weights.sizes == 1))
-
-    def give_up(columns: int, stationarity: float) -> bool:
-        return columns > HIGH_RANK * weights.n or (columns >= SLOW_COLUMNS and stationarity > SLOW)
-
-    # The staircase converges quadratically, so its last digits are free; those of the other methods are not.
-    good_gap = 0.1 * tolerance
-    can_switch = single and weights.n > SMALL
     start = start_cosines(weights, temperature)
-    if single:
-        low = solve_low_rank(
-            program, start, judge, START_COLUMNS, 1e-3 * tolerance, give_up if can_switch else None,
-            extra=START_COLUMNS, growth=GROWTH, tight=TIGHT,
-        )  # fmt: skip
-    else:
+    single = bool(np.all(weights.sizes == 1))
+    if not single:
         # Groups are few, and classes need nearly a dimension each: fewer columns than the start has would only be climbed from.
         low = solve_low_rank(program, start, judge)
-    best, solver, iterations = low.certified, "low-rank staircase", low.iterations
-    if not best.certificate.certified and (single or weights.n <= LARGEST_APART):
-        apart, together = _taken_apart(program, weights)
+        best = Optimum.of(low.certified, STAIRCASE, low.iterations)
+    else:
+        best = _staircase(program, start, judge, tolerance, weights.n)
+    if best.certificate.certified or (not single and weights.n > LARGEST_APART):
+        return best
 
-        # Matrices of these methods are feasible only in the limit: what is judged is the nearest feasible one.
-        def judge_apart(gram: Array) -> WeightedCertified:
-            return judge(repair(together(gram), weights.sizes).cosines)
+    apart, together = _taken_apart(program, weights)
+    target = repair(start, weights.sizes).cosines
 
-        starts = [best.cosines, repair(start, weights.sizes).cosines]
-        if best.certificate.gap > ROUGH:
-            starts.reverse()
-        for name, solve in _methods(apart, judge_apart, good_gap):
-            for cosines in starts:
-                found, steps = solve(group_matrix.expand(cosines, np.ones(weights.sizes.size), weights.index))
-                iterations += steps
-                if found is not None and found.certificate.gap < best.certificate.gap:
-                    best, solver = found, name
-                if best.certificate.certified:
-                    return Optimum(best.cosines, best.risk, best.rank, best.certificate, solver, iterations)
-    return Optimum(best.cosines, best.risk, best.rank, best.certificate, solver, iterations)
+    # Matrices of these methods are feasible only in the limit: what is judged is the nearest feasible one.
+    def judge_apart(gram: Array) -> WeightedCertified:
+        return judge(repair(together(gram), weights.sizes).cosines)
+
+    for name, solve in (("primal-dual Newton", solve_primal_dual), ("augmented Lagrangian", solve_augmented_lagrangian)):
+        for cosines in (target, best.cosines) if best.certificate.gap > ROUGH else (best.cosines, target):
+            expanded = group_matrix.expand(cosines, np.ones(weights.sizes.size), weights.index)
+            best = best.or_better(*solve(apart, expanded, judge_apart, 0.1 * tolerance), name)
+            if best.certificate.certified:
+                return best
+        if single and name == "primal-dual Newton":
+            low = _to_the_end(program, start, judge, tolerance)
+            best = best.or_better(low.certified, low.iterations, STAIRCASE)
+            if best.certificate.certified:
+                return best
+    return best
 
 
-def _methods(
-    program: WeightedProgram, judge: Callable[[Array], WeightedCertified], good_gap: float
-) -> Iterator[tuple[str, Callable[[Array], tuple[WeightedCertified | None, int]]]]:
-    """What is tried in turn where the rank is too high for the staircase: the fast one, then the safe one."""
-    if primal_dual.applies(program):
-        yield "primal-dual Newton", lambda start: primal_dual.solve_primal_dual(program, start, judge, good_gap)
-    yield "augmented Lagrangian", lambda start: solve_augmented_lagrangian(program, start, judge, good_gap)
+def _staircase(
+    program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified], tolerance: float, n: int
+) -> Optimum:
+    """The staircase, given up where another method is faster."""
+
+    def give_up(columns: int, stationarity: float) -> bool:
+        return n <= SMALL or columns > HIGH_RANK * n or (columns >= SLOW_COLUMNS and stationarity > SLOW)
+
+    low = _to_the_end(program, start, judge, tolerance, give_up, SMALL_STEPS if n <= SMALL else LOOSE_STEPS)
+    return Optimum.of(low.certified, STAIRCASE, low.iterations)
+
+
+def _to_the_end(
+    program: WeightedProgram,
+    start: Array,
+    judge: Callable[[Array], WeightedCertified],
+    tolerance: float,
+    give_up: Callable[[int, float], bool] | None = None,
+    loose_steps: int = LOOSE_STEPS,
+) -> LowRankResult[WeightedCertified]:
+    # It converges quadratically, so its last digits are nearly free.
+    return solve_low_rank(
+        program, start, judge, START_COLUMNS, 1e-3 * tolerance, give_up,
+        extra=START_COLUMNS, growth=GROWTH, tight=TIGHT, loose_steps=loose_steps,
+    )  # fmt: skip
 
 
 def _taken_apart(program: WeightedProgram, weights: Weights) -> tuple[WeightedProgram, Callable[[Array], Array]]:

@@ -34,6 +34,7 @@ import numpy as np
 import scipy.linalg
 
 from optgeom._numerics import Array
+from optgeom.certificates.certificate import RANK_EIGENVALUE
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.solvers.low_rank import Judged
 
@@ -184,7 +185,7 @@ def solve_primal_dual(
     Parameters
     ----------
     program : WeightedProgram
-        One for which `applies` holds.
+        Every sample a group of its own. Where pairs have no curvature (`applies`) nothing is found.
     start : (n, n)
         Positive semidefinite, unit diagonal.
     judge : callable
@@ -194,8 +195,10 @@ def solve_primal_dual(
     dual : (n, n), optional
         Positive semidefinite; by default the one that belongs to `start`.
     """
-    gram, dual = start, dual_start(program, start) if dual is None else dual
     best: J | None = None
+    if not applies(program):
+        return None, 0
+    gram, dual = start, dual_start(program, start) if dual is None else dual
     smallest, since, judged = np.inf, 0, np.inf
     for taken in range(1, STEPS + 1):
         try:
@@ -215,6 +218,18 @@ def solve_primal_dual(
             found = judge(gram)
             if best is None or found.certificate.gap < best.certificate.gap:
                 best = found
-            if best.certificate.gap <= good_gap * (1 + abs(best.risk)):
-                break
+            good = good_gap * (1 + abs(best.risk))
+            if best.certificate.gap <= good:
+                # Only in the limit are the cosines of low rank: what does not count for it would still count for an embedding.
+                exact = judge(_of_low_rank(gram))
+                return (exact if exact.certificate.gap <= good else best), taken
     return best, taken
+
+
+def _of_low_rank(gram: Array) -> Array:
+    """A Gram matrix without the eigenvalues that do not count for its rank, its diagonal brought back to 1."""
+    eigenvalues, vectors = scipy.linalg.eigh(gram, check_finite=False)
+    kept = eigenvalues > RANK_EIGENVALUE
+    rows = vectors[:, kept] * np.sqrt(eigenvalues[kept])
+    rows /= np.maximum(np.linalg.norm(rows, axis=1), 1e-300)[:, None]
+    return np.asarray(rows @ rows.T)
