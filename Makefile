@@ -36,9 +36,9 @@ clean:
 
 # A stamp an extra set: installing again only when the requirements change.
 $(VENV)/.installed-demo: EXTRAS := plot
-$(VENV)/.installed-dev: EXTRAS := torch,plot,io,distributed,dev
+$(VENV)/.installed-dev: EXTRAS := torch,data,plot,io,distributed,dev
 $(VENV)/.installed-dev: PINNED := '$(TORCH)'
-$(VENV)/.installed-bench: EXTRAS := torch,plot,io,distributed,dev,bench
+$(VENV)/.installed-bench: EXTRAS := torch,data,plot,io,distributed,dev,bench
 $(VENV)/.installed-bench: PINNED := '$(TORCH)'
 $(VENV)/.installed-%: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

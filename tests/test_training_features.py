@@ -1,4 +1,4 @@
-"""Free features: class means trained on the exact objective and on random batches end at the solver's optimum, and collapse where it does."""
+"""Free class means, trained on the exact objective and on random batches, end at the solver's optimum, and collapse where it does."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def test_minorities_collapse_on_random_batches_too(majority, low, high):
 
 
 def means(number, dim=4, seed=0):
-    return torch.nn.functional.normalize(torch.randn(number, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)), dim=1)
+    return torch.nn.functional.normalize(
+        torch.randn(number, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)), dim=1
+    )
 
 
 @pytest.mark.parametrize("loss", [og.SupCon(0.3, 12, 2), og.InfoNCE(0.3, 3, sampling="scl"), og.SupConFullBatch(0.3)], ids=str)
@@ -158,7 +160,7 @@ def test_infonce_batches_follow_the_law(sampling):
 
 
 def test_infinite_batches_are_refused():
-    with pytest.raises(og.IncompatibleError, match="`loss` must be SupCon with a finite batch size or InfoNCE.*exact objective"):
+    with pytest.raises(og.IncompatibleError, match=r"`loss` must be SupCon with a finite batch size or InfoNCE.*exact objective"):
         class_batches(THREE, og.SupCon(0.5), 10)
     with pytest.raises(og.IncompatibleError, match="finitely many negatives"):
         train_features(THREE, og.InfoNCE(0.5, math.inf, negatives_reduction="mean"), Settings(steps=1))

@@ -97,7 +97,8 @@ def features(
             checkpoint_every=checkpoint_every,
         )
         loss = options.sampled_loss(loss, FEATURES_BATCH)
-        run = train_means(loss, settings, folder=out, resume=resume, progress=True)
+        with options.interruptible():
+            run = train_means(loss, settings, folder=out, resume=resume, progress=True)
     content = _features_content(run)
     files: dict[str, Path] = {}
     if out is not None:
@@ -175,23 +176,24 @@ def encoder(
     from optgeom.training.encoder_run import train_encoder, weights_of
 
     usual = usual_augmentation(tuple(samples.inputs.shape[1:]), samples.mirrored)
-    run = train_encoder(
-        samples,
-        loss,
-        settings,
-        arch=arch.value,
-        dim=dim,
-        batch=rows,
-        sampler_power=power,
-        shuffled=shuffled,
-        augmentation=dataclasses.replace(
-            usual, shift=usual.shift if shift is None else shift, noise=usual.noise if noise is None else noise
-        ),
-        held_out=held_out,
-        folder=out,
-        resume=resume,
-        progress=True,
-    )
+    with options.interruptible():
+        run = train_encoder(
+            samples,
+            loss,
+            settings,
+            arch=arch.value,
+            dim=dim,
+            batch=rows,
+            sampler_power=power,
+            shuffled=shuffled,
+            augmentation=dataclasses.replace(
+                usual, shift=usual.shift if shift is None else shift, noise=usual.noise if noise is None else noise
+            ),
+            held_out=held_out,
+            folder=out,
+            resume=resume,
+            progress=True,
+        )
     content = _encoder_content(run, samples)
     files: dict[str, Path] = {}
     if out is not None:

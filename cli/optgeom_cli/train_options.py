@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optgeom_cli.output import UsageError
+from optgeom_cli.output import UsageError, notice
 
 if TYPE_CHECKING:
     from optgeom.geometry import Geometry
@@ -80,6 +82,18 @@ def check_outputs(out: Path | None, plot: Path | None, resume: bool) -> None:
         from optgeom.plotting import require_matplotlib
 
         require_matplotlib()
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """A run that was asked to stop ends as shells expect, with 128 and the number of the signal, and one line that says how to go on."""
+    from optgeom.training.stops import TrainingInterruptedError
+
+    try:
+        yield
+    except TrainingInterruptedError as error:
+        notice(str(error))
+        raise typer.Exit(128 + error.signal) from error
 
 
 def make_settings(threads: int, **given: Any) -> Settings:

@@ -1,0 +1,167 @@
+"""`optgeom train`: JSON, words, files, resuming, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+from optgeom_cli.main import app
+from typer.testing import CliRunner
+
+import optgeom as og
+
+torch = pytest.importorskip("torch")
+
+from training_cases import blobs  # noqa: E402
+
+from optgeom.training.features import ClassMeanTask  # noqa: E402
+from optgeom.training.log import read_log  # noqa: E402
+
+FEATURES = ("features", "--counts", "60,30,10", "--temperature", "0.5")
+ENCODER = ("encoder", "--data", "blobs.npz", "--temperature", "0.5", "--batch-size", "8", "--steps", "30", "--device", "cpu")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = blobs()
+    np.savez("blobs.npz", X=data.inputs.numpy(), y=data.labels())
+    return tmp_path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+
+
+def trained(*arguments):
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("\n") == 1 and done.stderr == ""
+    return json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+
+
+def refused(code, *arguments):
+    done = run(*arguments)
+    assert done.exit_code == code, done.output
+    assert done.stdout == "" and done.stderr.count("\n") == 1
+    return done.stderr.strip()
+
+
+def test_exact_features(folder):
+    found = trained(*FEATURES, "--exact", "--out", "run")
+    assert found["geometry"]["max_angle_error_deg"] < 0.05 and found["geometry"]["class_r2"] > 0.99999
+    assert found["losses"]["optimal"] == pytest.approx(found["losses"]["population"], abs=1e-12)
+    assert found["loss"]["batch_size"] == "inf"
+    assert set(found["files"]) == {"means", "geometry", "result"}
+    with np.load("run/means.npz") as held:
+        np.testing.assert_allclose(held["means"] @ held["means"].T, found["gram"], atol=1e-12)
+    assert json.loads((folder / "run/result.json").read_text()) == found
+    assert og.Geometry.load("run/geometry.npz").risk == found["losses"]["optimal"]
+
+
+def test_sampled_features_and_words(folder):
+    pytest.importorskip("matplotlib")
+    found = trained(*FEATURES, "--steps", "400", "--log-every", "100", "--out", "run", "--plot", "run.svg", "--batch-size", "32")
+    assert found["geometry"]["max_angle_error_deg"] < 10 and found["steps"] == 400
+    assert [record["step"] for record in read_log(folder / "run/log.jsonl")] == [100, 200, 300, 400]
+    assert "<svg" in (folder / "run.svg").read_text()
+    done = run(*FEATURES, "--steps", "50")
+    words = " ".join(done.stdout.split())
+    assert "Trained free class means, 3 classes" in words and "batches of 256 images" in words and "Population loss" in words
+
+
+def test_infonce_features():
+    found = trained(*FEATURES, "--loss", "infonce", "--negatives", "2", "--anchors", "64", "--steps", "20")
+    assert found["loss"]["name"] == "infonce"
+
+
+def test_encoder(folder):
+    pytest.importorskip("matplotlib")
+    found = trained(*ENCODER, "--out", "run", "--plot", "run.png", "--holdout", "0.2", "--arch", "cnn", "--dim", "4")
+    assert found["counts"] == [24, 16, 8] and found["names"] == ["0", "1", "2"]
+    assert set(found["files"]) == {"log", "checkpoint", "encoder", "embeddings", "plot", "geometry", "result"}
+    assert all((folder / path).is_file() for path in found["files"].values())
+    assert found["validation"]["verdict"] in {"consistent", "differs", "inconclusive", "collapsed"}
+    assert found["held_out"]["max_angle_error_deg"] is not None and found["from_simplex"]["max_angle_error_deg"] is not None
+    with np.load("run/embeddings.npz") as held:
+        assert held["embeddings"].shape == (48, 4)
+    again = CliRunner().invoke(app, ["validate", "--embeddings", "run/embeddings.npz", "--geometry", "run/geometry.npz", "--json"])
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout)["max_angle_error_deg"] == pytest.approx(found["validation"]["max_angle_error_deg"])
+
+
+def test_encoder_subset_and_sampler(folder):
+    found = trained(*ENCODER, "--counts", "20,10,4", "--sampler", "balanced", "--noise", "0.2", "--shift", "0")
+    assert found["counts"] == [20, 10, 4]
+    np.testing.assert_allclose(found["proportions"], 1 / 3)
+    done = run(*ENCODER)
+    words = " ".join(done.stdout.split())
+    assert "Trained encoder on 60 samples of blobs.npz, 3 classes" in words and "From the simplex" in words
+
+
+def test_resume(folder):
+    short = (*ENCODER, "--checkpoint-every", "10", "--log-every", "10")
+    whole = trained(*short, "--out", "whole")
+    again = trained(*short, "--out", "whole", "--resume")
+    assert again["geometry"] == whole["geometry"] and again["losses"] == whole["losses"]
+    assert "holds a run already (resume it with --resume" in refused(3, *short, "--out", "whole")
+    assert "`steps` must be as in the run to resume, 30; got 31" in refused(3, *short, "--out", "whole", "--resume", "--steps", "31")
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "message"),
+    [
+        (2, (*FEATURES, "--resume"), "--resume goes with --out DIR"),
+        (2, (*FEATURES, "--exact", "--resume", "--out", "new"), "--resume goes with random batches"),
+        (2, (*FEATURES, "--plot", "run.bmp"), "--plot must end in .png, .svg, .pdf; got 'run.bmp'"),
+        (3, (*FEATURES, "--plot", "none/run.png"), "cannot write none/run.png: the folder none does not exist"),
+        (3, (*FEATURES, "--out", "none/run"), "cannot make none/run: the folder none does not exist"),
+        (3, (*FEATURES, "--out", "blobs.npz"), "cannot write into blobs.npz: it is a file"),
+        (3, (*FEATURES, "--steps", "0"), "`steps` must be a whole number >= 1; got 0"),
+        (3, (*FEATURES, "--threads", "0"), "`threads` must be a whole number >= 1; got 0"),
+        (2, (*FEATURES, "--loss", "supcon-full"), "`loss` must be SupCon with a finite batch size or InfoNCE"),
+        (2, ("features",), "give exactly one of --counts"),
+        (2, (*ENCODER, "--labels", "blobs.npz"), "--labels is no source of classes here"),
+        (2, (*ENCODER, "--arch", "vit"), "Invalid value for '--arch'"),
+        (3, (*ENCODER, "--data", "imagenet"), "`data` must be digits, cifar10, cifar100, mnist or a .npz file"),
+        (3, (*ENCODER, "--counts", "99,9,9"), "`counts` must be at most what blobs.npz has; got 99 for class 0 of 30"),
+        (3, (*ENCODER, "--holdout", "1"), "`holdout` must be in [0, 1); got 1.0"),
+        (3, (*ENCODER, "--device", "tpu"), "`device` must be one of auto, cpu, cuda; got 'tpu'"),
+        (5, (*ENCODER, "--learning-rate", "1e30", "--optimizer", "sgd"), "the weights diverged (lower the learning rate"),
+    ],
+)
+def test_refusals(folder, code, arguments, message):
+    assert message in refused(code, *arguments)
+
+
+def test_without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for command in (FEATURES, ("encoder",)):
+        assert refused(6, *command) == "training needs torch: pip install 'optgeom[torch]'"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_stopped_by_a_signal(folder, monkeypatch, number, code):
+    terms, seen = ClassMeanTask.terms, []
+
+    def stop_at_the_fifth(task):
+        seen.append(None)
+        if len(seen) == 5:
+            os.kill(os.getpid(), number)
+        return terms(task)
+
+    monkeypatch.setattr(ClassMeanTask, "terms", stop_at_the_fifth)
+    message = refused(code, *FEATURES, "--steps", "20", "--out", "run")
+    assert message.startswith(f"stopped by {number.name} after step 5: saved in run") and "--resume" in message
+    assert trained(*FEATURES, "--steps", "20", "--out", "run", "--resume")["steps"] == 20
+    assert len(seen) == 20
+
+
+def test_help():
+    done = run("--help")
+    assert done.exit_code == 0 and "features" in done.stdout and "encoder" in done.stdout
+    assert "--checkpoint-every" in run("encoder", "--help").stdout
