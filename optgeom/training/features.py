@@ -1,4 +1,4 @@
-"""Free features: class means, or one vector a sample, as the parameters themselves (unconstrained features)."""
+"""Free class means (unconstrained features): the vectors themselves are the parameters."""
 
 from __future__ import annotations
 
