@@ -1,0 +1,1 @@
+"""Sampling conditions: which positives let contrastive learning recover the latents, and what the optimum is when they do not."""

@@ -1,0 +1,138 @@
+r"""Diversity: can positives go everywhere, and if not, which directions of the latents never vary?
+
+The contrastive loss identifies the latents (up to an orthogonal map) only if the law of positives has full support. What varies is read
+from the second moment of the change, M = E (z+ - z)(z+ - z)': a direction a is fixed iff a'M a = 0, and the effective dimension of the
+variation is exp(entropy of the normalised eigenvalues of M), d for an isotropic law.
+
+From n observed pairs M has sampling error. For n Gaussian changes the least eigenvalue of the sample is at least that of M times
+(1 - sqrt(d/n) - sqrt(2 log(1/alpha)/n))^2 with probability 1 - alpha, so dividing by this gives an upper bound on how much the stillest
+direction varies. A direction is called fixed when that bound is below `resolution`: a data set can show that a direction varies less than
+some amount, never that it does not vary.
+
+References
+----------
+Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280 (diversity condition); Davidson, Szarek 2001 (extreme singular values).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optgeom import _checks
+from optgeom._numerics import Array, arccos_clipped, read_only
+from optgeom.sampling.conditionals import Conditional
+from optgeom.sampling.pairs import Pairs
+
+RESOLUTION = 0.02  # rms change, in units of the radius: above the noise of stored features, well below a real factor
+LEVEL = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Diversity:
+    """What the positives do and do not vary.
+
+    Attributes
+    ----------
+    holds : bool or None
+        Full support. None: pairs show no fixed direction, and no finite number of them could show full support.
+    fixed_dimensions : int
+        Number of directions that never vary.
+    fixed_directions : (d, fixed_dimensions)
+        Orthonormal columns that span them.
+    undecided_directions : int
+        Pairs only: directions that vary by less than the resolution as seen, without the bound being below it.
+    effective_dimension : float
+        exp(entropy) of the shares of the directions in the variation.
+    variation : (d,)
+        Root mean square change along the principal directions, ascending.
+    resolution : float
+        Largest root mean square change of what is called fixed; 0 for an analytic law.
+    widest_angle_deg : float or None
+        Pairs only: the largest angle seen between anchor and positive.
+    pairs : int or None
+    """
+
+    holds: bool | None
+    fixed_dimensions: int
+    fixed_directions: Array
+    undecided_directions: int
+    effective_dimension: float
+    variation: Array
+    resolution: float
+    widest_angle_deg: float | None = None
+    pairs: int | None = None
+
+    @property
+    def reason(self) -> str:
+        """In words."""
+        d = self.variation.size
+        if self.fixed_dimensions:
+            how = "never vary" if self.pairs is None else f"vary by less than {self.resolution:g} in {self.pairs} pairs"
+            return f"{self.fixed_dimensions} of {d} latent directions {how}"
+        if self.holds:
+            return "every point of the sphere can be a positive of every anchor"
+        if self.pairs is None:
+            return "every direction varies, but positives stay in a part of the sphere"
+        rest = f"; {self.undecided_directions} undecided: more pairs are needed" if self.undecided_directions else ""
+        return f"no direction is seen to be fixed, positives up to {self.widest_angle_deg:.0f} degrees away{rest}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "holds": self.holds,
+            "reason": self.reason,
+            "undecided_directions": self.undecided_directions,
+            "fixed_directions": self.fixed_directions.T.tolist(),
+            "variation": self.variation.tolist(),
+            "resolution": self.resolution,
+            "widest_angle_deg": self.widest_angle_deg,
+            "pairs": self.pairs,
+        }
+
+
+def diversity(source: Conditional | Pairs, resolution: float = RESOLUTION) -> Diversity:
+    """Diversity of a law (exact) or of observed pairs (statistical).
+
+    Parameters
+    ----------
+    source : Conditional or Pairs
+    resolution : float
+        Pairs only: root mean square change below which a direction counts as fixed.
+    """
+    _checks.real("resolution", resolution, above=0.0, hint=f"the default is {RESOLUTION}")
+    if isinstance(source, Pairs):
+        return _observed(source, resolution)
+    change = source.mean_square_change()
+    fixed = read_only(np.eye(source.dimension)[:, list(source.fixed)])
+    order = np.sort(change)
+    return Diversity(source.full_support, len(source.fixed), fixed, 0, _effective(order), read_only(np.sqrt(order)), 0.0)
+
+
+def _observed(pairs: Pairs, resolution: float) -> Diversity:
+    change = pairs.z_plus - pairs.z
+    n, d = change.shape
+    # Singular values, not eigenvalues of the second moment: a change of 1e-9 would drown in its rounding.
+    _, singular, axes = np.linalg.svd(change, full_matrices=n < d)
+    rms = np.zeros(d)
+    rms[: singular.size] = singular / math.sqrt(n)
+    rms, axes = rms[::-1], axes[::-1]
+    shrink = 1 - math.sqrt(d / n) - math.sqrt(2 * math.log(1 / LEVEL) / n)
+    still = rms < resolution
+    fixed = still & (rms < resolution * shrink)
+    cosine = float(np.min((pairs.z * pairs.z_plus).sum(axis=1)))
+    return Diversity(
+        False if fixed.any() else None, int(fixed.sum()), read_only(np.ascontiguousarray(axes[fixed].T)), int((still & ~fixed).sum()),
+        _effective(rms**2), read_only(rms.copy()), resolution, math.degrees(float(arccos_clipped(cosine))), n,
+    )  # fmt: skip
+
+
+def _effective(squares: Array) -> float:
+    total = float(squares.sum())
+    if total == 0:
+        return 0.0
+    share = squares[squares > 0] / total
+    return float(np.exp(-np.sum(share * np.log(share))))

@@ -1,0 +1,109 @@
+r"""Latents uniform on the sphere S^(d-1), and the functions of one cosine that everything on it comes down to.
+
+For a unit vector u and z uniform, the cosine t = u.z has density proportional to (1 - t^2)^((d-3)/2) on (-1, 1), and
+
+    E exp(k t) = Gamma(d/2) (2/k)^(d/2 - 1) I_(d/2-1)(k),      d/dk log E exp(k t) = I_(d/2)(k) / I_(d/2-1)(k),
+
+the normaliser and the mean cosine of a von Mises-Fisher law of concentration k. On S^0 (two points) they are cosh k and tanh k.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from optgeom import _checks
+from optgeom._numerics import Array
+from optgeom.errors import InvalidInputError
+
+UNIT = 1e-6  # how far a squared length may be from 1: float32 data pass
+
+
+@dataclass(frozen=True)
+class LatentSphere:
+    """The uniform law on S^(dimension - 1).
+
+    Attributes
+    ----------
+    dimension : int
+        d >= 2: latents are unit vectors of R^d.
+    """
+
+    dimension: int
+
+    def __post_init__(self) -> None:
+        _checks.integer("dimension", self.dimension, at_least=2, hint="3 is the sphere of the published experiments")
+
+    @property
+    def log_area(self) -> float:
+        """log of 2 pi^(d/2) / Gamma(d/2): densities here are relative to the uniform law; subtract this for the surface measure."""
+        return math.log(2.0) + 0.5 * self.dimension * math.log(math.pi) - float(special.gammaln(self.dimension / 2))
+
+    def sample(self, rng: np.random.Generator, n: int) -> Array:
+        """(n, d) uniform unit vectors."""
+        return uniform(rng, n, self.dimension)
+
+
+def uniform(rng: np.random.Generator, n: int, dimension: int) -> Array:
+    """(n, dimension) uniform unit vectors; signs in dimension 1."""
+    rows = rng.standard_normal((n, dimension))
+    return np.asarray(rows / np.linalg.norm(rows, axis=1)[:, None])
+
+
+def log_mean_exp(kappa: npt.ArrayLike, dimension: int) -> Array:
+    """log E exp(kappa t) for the cosine t of a uniform vector of S^(dimension - 1); 0 at kappa = 0."""
+    k = np.asarray(kappa, dtype=np.float64)
+    if dimension == 1:
+        return np.asarray(np.logaddexp(k, -k) - math.log(2.0))
+    order = dimension / 2 - 1
+    # Below 1e-4 the power and the Bessel function cancel; the series is exact there to k^4.
+    small = k < 1e-4
+    safe = np.where(small, 1.0, k)
+    large = special.gammaln(dimension / 2) - order * np.log(safe / 2) + np.log(special.ive(order, safe)) + safe
+    return np.asarray(np.where(small, k * k / (2 * dimension), large))
+
+
+def mean_cosine(kappa: npt.ArrayLike, dimension: int) -> Array:
+    """Mean cosine of the von Mises-Fisher law: I_(d/2)(k)/I_(d/2-1)(k); coth k - 1/k on S^2, tanh k on two points."""
+    k = np.asarray(kappa, dtype=np.float64)
+    if dimension == 1:
+        return np.asarray(np.tanh(k))
+    small = k < 1e-4
+    safe = np.where(small, 1.0, k)
+    return np.asarray(np.where(small, k / dimension, special.ive(dimension / 2, safe) / special.ive(dimension / 2 - 1, safe)))
+
+
+def free_square_rule(dimension: int, free: int, size: int = 200) -> tuple[Array, Array]:
+    """Gauss-Jacobi nodes and probabilities for |v|^2, the squared length of `free` < dimension coordinates of a uniform unit vector.
+
+    It is a Beta(free/2, (dimension - free)/2) variable.
+    """
+    nodes, weights = special.roots_jacobi(size, (dimension - free) / 2 - 1, free / 2 - 1)
+    return (1 + nodes) / 2, weights / weights.sum()
+
+
+def carry_pole(vectors: Array, onto: Array) -> Array:
+    """Reflect (n, d) vectors, row by row, so that the first axis lands on the unit row of `onto`."""
+    axis = -onto.copy()
+    axis[:, 0] += 1.0
+    square = (axis**2).sum(axis=1)
+    safe = np.where(square > 0, square, 1.0)  # already there
+    return np.asarray(vectors - (2 * (vectors * axis).sum(axis=1) / safe)[:, None] * axis)
+
+
+def unit_rows(name: str, values: npt.ArrayLike, dimension: int | None = None) -> Array:
+    """(n, d) unit rows, lengths brought to 1 exactly."""
+    rows = np.asarray(values, dtype=np.float64)
+    wanted = "d" if dimension is None else str(dimension)
+    if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] < 2 or (dimension is not None and rows.shape[1] != dimension):
+        raise InvalidInputError(f"`{name}` must be (n, {wanted}) unit vectors, a row each; got shape {rows.shape} (stack them as rows)")
+    square = (rows**2).sum(axis=1)
+    off = np.flatnonzero(~(np.abs(square - 1.0) <= UNIT))
+    if off.size:
+        length = math.sqrt(float(square[off[0]])) if np.isfinite(square[off[0]]) else math.nan
+        raise InvalidInputError(f"`{name}` must be unit vectors; got length {length:.6g} in row {off[0]} (divide rows by their lengths)")
+    return np.asarray(rows / np.sqrt(square)[:, None])

@@ -1,0 +1,69 @@
+"""Observed positive pairs: latents (or features) of anchors and of their positives, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom._numerics import Array, read_only
+from optgeom.errors import InvalidInputError
+from optgeom.sampling import latents
+
+LEAST_PAIRS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Positive pairs on the sphere.
+
+    Attributes
+    ----------
+    z, z_plus : (n, d)
+        Unit rows.
+    """
+
+    z: Array
+    z_plus: Array
+
+    @staticmethod
+    def of(z: npt.ArrayLike, z_plus: npt.ArrayLike) -> Pairs:
+        """Check and keep copies.
+
+        Raises
+        ------
+        InvalidInputError
+            Rows that are no unit vectors, shapes that differ, or fewer than 20 pairs.
+        """
+        first = latents.unit_rows("z", z)
+        second = latents.unit_rows("z_plus", z_plus, first.shape[1])
+        if first.shape != second.shape:
+            raise InvalidInputError(f"`z_plus` must have the shape of z, {first.shape}; got {second.shape} (one positive a row)")
+        if first.shape[0] < LEAST_PAIRS:
+            raise InvalidInputError(f"`z` must hold at least {LEAST_PAIRS} pairs; got {first.shape[0]} (fewer say nothing of the law)")
+        return Pairs(read_only(first), read_only(second))
+
+    @staticmethod
+    def read(path: Path | str) -> Pairs:
+        """From an .npz file with arrays `z` and `z_plus`."""
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                missing = {"z", "z_plus"} - set(held.files)
+                if missing:
+                    raise InvalidInputError(
+                        f"`pairs` must be an .npz file with z and z_plus; got {sorted(held.files)} (np.savez writes it)"
+                    )
+                return Pairs.of(held["z"], held["z_plus"])
+        except InvalidInputError:
+            raise
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise InvalidInputError(f"`pairs` must be an .npz file with z and z_plus; cannot read {path} ({error})") from error
+
+    @property
+    def dimension(self) -> int:
+        return int(self.z.shape[1])
+
+    def __len__(self) -> int:
+        return int(self.z.shape[0])
