@@ -16,6 +16,7 @@ import optgeom
 PACKAGE = Path(optgeom.__file__).parent
 ROOT = PACKAGE.parent
 
+# Sampling is above realization: points under a law of full support, the anchor left out, ARE a weighted program, with its verdict.
 # Imports go to earlier lines, or stay within one line where its rooms are joined by "&"; rooms joined by "|" do not know each other.
 ORDER = """
 errors
@@ -26,7 +27,8 @@ programs
 certificates
 prototypes & geometry & geometry_files & wording
 solvers
-collapse | realization | sampling | embeddings
+collapse | realization | embeddings
+sampling
 plotting
 training
 """

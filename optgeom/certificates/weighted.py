@@ -92,7 +92,7 @@ def lower_bound(program: WeightedProgram, cosines: Array) -> float:
     softmax = probabilities + probabilities.T
     gradient = (softmax - wanted) / (2 * tau)
     nu = (count * gradient * cosines).sum(axis=1)
-    dual, diagonal = _psd(gradient, -nu, program.sizes)
+    dual, diagonal = psd_part(gradient, -nu, program.sizes)
 
     # Sums M = P + P' that the dual asks for; every row of P sums to 1, so all of M sums to twice the number of anchors.
     total = np.where(pairs, np.maximum(wanted + 2 * tau * dual, FLOOR * softmax), 0.0)
@@ -100,25 +100,32 @@ def lower_bound(program: WeightedProgram, cosines: Array) -> float:
     total[np.ix_(~anchored, ~anchored)] = 0.0
     total *= 2 * float(program.sizes[anchored].sum()) / float(np.sum(program.sizes[:, None] * count * total))
     _, norm = program.log_softmax(cosines)
-    p = _bradley_terry(total, count, program.sizes, anchored, norm)
+    p = bradley_terry(total, count, program.sizes, anchored, norm)
     p[anchored] /= (count * p).sum(axis=1)[anchored, None]
 
     entropy = -float(np.sum(program.sizes[:, None] * count * p * log_nonnegative(np.where(p > 0, p, 1.0))))
     matrix = np.where(pairs, (p + p.T - wanted) / (2 * tau), 0.0)
+    raised = feasible_diagonal(matrix, dual, diagonal, count, program.sizes)
+    return (entropy - float(np.sum(program.sizes * raised))) / n
+
+
+def feasible_diagonal(matrix: Array, dual: Array, diagonal: Array, count: Array, sizes: group_matrix.Sizes) -> Array:
+    """(G,) z, near `diagonal`, for which `matrix` with z on the diagonal is positive semidefinite; `dual` is what it should have been."""
+    n = float(sizes.sum())
     misfit = np.abs(matrix - dual) * count
     weight = misfit.sum(axis=1) + 1e-300
     # Weights far below the mean would blow the scaled matrix up without changing the bound.
-    weight = np.maximum(weight, 1e-3 * float(np.sum(program.sizes * weight)) / n)
+    weight = np.maximum(weight, 1e-3 * float(np.sum(sizes * weight)) / n)
     root = np.sqrt(weight)
-    block = group_matrix.symmetric_block(matrix / (root[:, None] * root[None, :]), diagonal / weight, program.sizes)
-    rest = group_matrix.complement(matrix / (root[:, None] * root[None, :]), diagonal / weight, program.sizes)
+    block = group_matrix.symmetric_block(matrix / (root[:, None] * root[None, :]), diagonal / weight, sizes)
+    rest = group_matrix.complement(matrix / (root[:, None] * root[None, :]), diagonal / weight, sizes)
     eigenvalues = scipy.linalg.eigvalsh(block)
     rounding = 4 * EPS * max(abs(float(eigenvalues[-1])), abs(float(eigenvalues[0])))
     shift = max(0.0, -min(float(eigenvalues[0]), float(rest.min())) + rounding)
-    return (entropy - float(np.sum(program.sizes * (diagonal + shift * weight)))) / n
+    return np.asarray(diagonal + shift * weight)
 
 
-def _psd(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[Array, Array]:
+def psd_part(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[Array, Array]:
     """Positive semidefinite part in group form."""
     block = group_matrix.symmetric_block(between, diagonal, sizes)
     rest = group_matrix.complement(between, diagonal, sizes)
@@ -130,7 +137,7 @@ def _psd(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[Ar
     return between + change, diagonal + on_diagonal
 
 
-def _bradley_terry(
+def bradley_terry(
     total: Array, count: Array, sizes: group_matrix.Sizes, anchored: npt.NDArray[np.bool_], start: Array
 ) -> Array:
     """P_gh = M_gh / (1 + exp(u_g - u_h)) with sum_h count P = 1 for all anchors, by damped Newton from u = `start`.

@@ -35,7 +35,7 @@ def best_found(program: GramProgram, relaxed: Array, dim: int) -> tuple[Array, f
     rng = np.random.default_rng(0)
     starts = [spectral + 1e-3 * rng.standard_normal(spectral.shape)]
     if members * dim > LARGE:
-        return _quasi_newton(program, starts[0])
+        return quasi_newton(program, starts[0])
     starts += [rng.standard_normal(spectral.shape) for _ in range(int(np.clip(START_BUDGET // (members * dim), 1, MOST_STARTS)))]
     best: tuple[Array, float] | None = None
     steps = 0
@@ -48,7 +48,7 @@ def best_found(program: GramProgram, relaxed: Array, dim: int) -> tuple[Array, f
     return best[0], best[1], steps
 
 
-def _quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]:
+def quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]:
     """L-BFGS over rows of any length, which are divided by it: Gram matrix, risk, steps."""
     from scipy.optimize import minimize
 
