@@ -17,6 +17,8 @@ from optgeom.losses import GeneralizedContrastive, InfoNCE, Loss, SupCon, SupCon
 from optgeom.prototypes import align
 from optgeom.realization.api import Realization, realize
 from optgeom.realization.weights import Weights
+from optgeom.sampling.pairs import Pairs
+from optgeom.sampling.recover import Recovery, recover
 from optgeom.solvers.api import certify_gram, solve
 
 __version__ = "0.1.0.dev0"
@@ -37,7 +39,9 @@ __all__ = [
     "MissingDependencyError",
     "NotCertifiedError",
     "OptGeomError",
+    "Pairs",
     "Realization",
+    "Recovery",
     "Scan",
     "SolverError",
     "SupCon",
@@ -55,6 +59,7 @@ __all__ = [
     "profiles",
     "proportion_sensitivity",
     "realize",
+    "recover",
     "scan",
     "solve",
     "temperature_sensitivity",

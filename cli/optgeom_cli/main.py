@@ -17,6 +17,7 @@ from optgeom_cli.loss import loss
 from optgeom_cli.output import ExitCode, notice
 from optgeom_cli.profiles import profiles
 from optgeom_cli.realize import realize
+from optgeom_cli.recover import recover
 from optgeom_cli.scan import scan
 from optgeom_cli.solve import solve
 from optgeom_cli.threshold import threshold
@@ -70,6 +71,7 @@ app.command("threshold")(threshold)
 app.command("scan")(scan)
 app.command("design")(design)
 app.command("realize")(realize)
+app.command("recover")(recover)
 app.command("validate")(validate)
 app.add_typer(train, name="train")
 app.command("profiles")(profiles)

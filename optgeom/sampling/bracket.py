@@ -17,6 +17,7 @@ from optgeom.sampling.points import PointSet
 from optgeom.solvers.dimension_limited import quasi_newton
 
 RANDOM_STARTS = 2
+FOUND = 1e-7  # relative: what is below the identity by less is rounding of the search
 DISTURBANCE = 1e-3  # lets symmetric starts move
 
 
@@ -58,7 +59,7 @@ def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
         _, risk, _ = quasi_newton(program, rows / np.linalg.norm(rows, axis=1)[:, None])
         if risk < best:
             best, name = risk, start
-    if size >= held.points.shape[1] and identity <= best:
+    if size >= held.points.shape[1] and identity - best <= FOUND * (1 + abs(best)):
         best, name = identity, "identity"
     return Bracket(size, optimum.lower_bound, best, name, identity - best)
 

@@ -71,7 +71,10 @@ class Diversity:
         """In words."""
         d = self.variation.size
         if self.fixed_dimensions:
-            how = "never vary" if self.pairs is None else f"vary by less than {self.resolution:g} in {self.pairs} pairs"
+            plural = self.fixed_dimensions > 1
+            how = f"never {'vary' if plural else 'varies'}"
+            if self.pairs is not None:
+                how = f"{'vary' if plural else 'varies'} by less than {self.resolution:g} in {self.pairs} pairs"
             return f"{self.fixed_dimensions} of {d} latent directions {how}"
         if self.holds:
             return "every point of the sphere can be a positive of every anchor"

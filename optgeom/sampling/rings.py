@@ -96,7 +96,13 @@ def solve_rings(held: PointSet, temperature: float, rho: float) -> tuple[Array, 
     while weight >= LAST:
         for _ in range(NEWTON_STEPS):
             gradient, curvature = reduced.derivatives(x, weight)
-            step = -scipy.linalg.solve(curvature, gradient, assume_a="pos", check_finite=False)
+            # Near the end slacks differ by ten orders of magnitude: scaled to a unit diagonal the matrix keeps its digits.
+            scale = 1 / np.sqrt(curvature.diagonal())
+            try:
+                factor = scipy.linalg.cho_factor(curvature * scale[:, None] * scale, check_finite=False)
+            except np.linalg.LinAlgError:
+                return _gram(held, x, pairs, index.ravel(), sizes.size), steps
+            step = -scale * scipy.linalg.cho_solve(factor, scale * gradient, check_finite=False)
             decrement = -float(gradient @ step)
             steps += 1
             length, here = 1.0, reduced.value(x, weight)
@@ -108,19 +114,22 @@ def solve_rings(held: PointSet, temperature: float, rho: float) -> tuple[Array, 
             if decrement <= SETTLED * weight:
                 break
         weight *= FACTOR
-    lags = m // 2
-    within, across = x[: sizes.size * lags].reshape(sizes.size, lags), np.zeros((sizes.size, sizes.size))
-    across[pairs] = x[sizes.size * lags :]
+    return _gram(held, x, pairs, index.ravel(), sizes.size), steps
+
+
+def _gram(held: PointSet, x: Array, pairs: tuple[Index, Index], index: Index, groups: int) -> Array:
+    """(n, n) matrix of these unknowns; `index` is the class of each slice."""
+    m, lags = held.per_slice, held.per_slice // 2
+    across = np.zeros((groups, groups))
+    across[pairs] = x[groups * lags :]
     across = across + np.triu(across, 1).T
-    index = index.ravel()
     gram = np.repeat(np.repeat(across[np.ix_(index, index)], m, axis=0), m, axis=1)
     lag = np.abs(np.arange(m)[:, None] - np.arange(m)[None, :])
-    lag = np.minimum(lag, m - lag)
-    full = np.column_stack([np.ones(sizes.size), within])
-    for ring in range(count):
+    full = np.column_stack([np.ones(groups), x[: groups * lags].reshape(groups, lags)])
+    for ring in range(held.slices):
         part = slice(ring * m, (ring + 1) * m)
-        gram[part, part] = full[index[ring]][lag]
-    return gram, steps
+        gram[part, part] = full[index[ring]][np.minimum(lag, m - lag)]
+    return gram
 
 
 def _reduce(rows: Array, sizes: Index, m: int, temperature: float, rho: float, count: int) -> tuple[_Reduced, tuple[Index, Index]]:
