@@ -27,6 +27,8 @@ HIGH_RANK = 0.45  # share of n in columns, all in use, beyond which the primal-d
 SLOW_COLUMNS, SLOW = 12, 1e-3  # so does it where that many columns leave this stationarity: nearly realizable weights
 # The rank is often a fifth of n: columns to spare find it in far fewer steps than columns that are always just short of it.
 GROWTH = 6
+GOOD = 0.1  # of the tolerance, the gap at which the search ends
+LOOSE = 1e-4
 ROUGH = 1e-4  # gap of the staircase above which the clipped target is the better start
 TIGHT = (1e-7, 1e-9, 1e-13)  # a certificate in between is cheap, and mostly enough
 
@@ -125,7 +127,7 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     for name, solve in (("primal-dual Newton", solve_primal_dual), ("augmented Lagrangian", solve_augmented_lagrangian)):
         for cosines in (target, best.cosines) if best.certificate.gap > ROUGH else (best.cosines, target):
             expanded = group_matrix.expand(cosines, np.ones(weights.sizes.size), weights.index)
-            best = best.or_better(*solve(apart, expanded, judge_apart, 0.1 * tolerance), name)
+            best = best.or_better(*solve(apart, expanded, judge_apart, GOOD * tolerance), name)
             if best.certificate.certified:
                 return best
         if single and name == "primal-dual Newton":
@@ -156,10 +158,9 @@ def _to_the_end(
     give_up: Callable[[int, float], bool] | None = None,
     loose_steps: int = LOOSE_STEPS,
 ) -> LowRankResult[WeightedCertified]:
-    # It converges quadratically, so its last digits are nearly free.
     return solve_low_rank(
-        program, start, judge, START_COLUMNS, 1e-3 * tolerance, give_up,
-        extra=START_COLUMNS, growth=GROWTH, tight=TIGHT, loose_steps=loose_steps,
+        program, start, judge, START_COLUMNS, GOOD * tolerance, give_up,
+        extra=START_COLUMNS, growth=GROWTH, tight=TIGHT, loose=LOOSE, loose_steps=loose_steps,
     )  # fmt: skip
 
 

@@ -106,6 +106,7 @@ def solve_low_rank(
     extra: int = 3,
     growth: int = 2,
     tight: tuple[float, ...] = TIGHT,
+    loose: float = LOOSE,
     loose_steps: int = LOOSE_STEPS,
 ) -> LowRankResult[J]:
     """Minimise over low-rank Gram matrices and raise the rank until the certificate holds.
@@ -131,8 +132,8 @@ def solve_low_rank(
         Factor by which columns in full use grow.
     tight : tuple of float
         Stationarities in turn, once there are columns to spare.
-    loose_steps : int
-        Steps at most while all columns are in use.
+    loose, loose_steps : float, int
+        Stationarity, and steps at most, while all columns may be in use.
     """
     point = start_factor(program, start, most_columns, extra)
     steps, products, slack = 0, 0, SLACK
@@ -140,7 +141,7 @@ def solve_low_rank(
     for _ in range(ROUNDS):
         # First loosely, with columns to spare: they let the method leave saddle points. While all columns are in use, tight
         # minimisation would be wasted on too small a rank.
-        here, taken, used = _minimise(program, point, LOOSE, loose_steps)
+        here, taken, used = _minimise(program, point, loose, loose_steps)
         steps, products = steps + taken, products + used
         thin = _without_slack(here, slack)
         if thin.shape[1] == point.shape[1] and point.shape[1] - 1 < program.sizes.size:
