@@ -65,6 +65,20 @@ def test_full_support():
     assert loose.in_dimension.lower < loose.loss_identity - 0.01
 
 
+@pytest.mark.parametrize(("law", "dimension"), [({"kappa": 0.0}, 3), ({"kappa": 0.0}, 2), ({"kappa": 1e3}, 2), ({"kappa": 1e6}, 3)])
+def test_extreme_concentrations(law, dimension):
+    """From uniform positives (every point has the same law) to positives that are the nearest point."""
+    found = og.recover(dimension, **law, **SMALL)
+    assert found.optimum.certified
+    assert found.loss_optimum_any_dimension - 1e-9 <= found.loss_best_in_dimension <= found.loss_identity + 1e-12
+    z = found.optimum.held.points
+    scaled = z @ z.T / TAU + np.where(np.eye(60) > 0, -np.inf, 0.0)
+    logits = law["kappa"] * (z @ z.T) + np.where(np.eye(60) > 0, -np.inf, 0.0)
+    rows = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+    expected = np.mean(np.logaddexp.reduce(scaled, axis=1) - (rows * (z @ z.T)).sum(axis=1) / TAU)
+    assert found.loss_identity == pytest.approx(expected, abs=1e-9)
+
+
 @pytest.mark.parametrize(("convention", "d"), [("theory", 3), ("reported", 4)])
 def test_pairs_of_a_slice(convention, d):
     found = og.recover(pairs=pairs(Slice(d, 5.0, (d - 1,), convention), 4000), convention=convention, temperature=0.2, **SMALL)
@@ -107,6 +121,7 @@ def test_not_certified_carries_the_optimum():
     ("options", "message"),
     [
         ({"fixed": 3}, "`fixed` must be below dimension 3; got 3"),
+        ({"fixed": 1, "slices": 1}, "`slices` must be a whole number >= 2"),
         ({"fixed": -1}, "`fixed` must be a whole number >= 0"),
         ({"dimension": 1}, "`dimension` must be a whole number >= 2"),
         ({"kappa": -1.0}, "`kappa` must be >= 0"),
@@ -159,7 +174,8 @@ def test_summary():
     assert "does not recover the latents" in words
     words = " ".join(run().stdout.split())
     assert "no map beats the true latents" in words and "the loss recovers the latents" in words
-    assert "no map found beats the true latents" in " ".join(run("--kappa", 2.7, "--slices", 40, "--per-slice", 10).stdout.split())
+    words = " ".join(run("--kappa", 2.7, "--slices", 40, "--per-slice", 10).stdout.split())
+    assert "no map found beats the true latents" in words and "kappa times temperature is 0.81, and should be 1" in words
     assert "Dimension 2" in run("--dim", 2).stdout
 
 

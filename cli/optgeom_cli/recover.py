@@ -97,6 +97,9 @@ def _lines(found: Recovery) -> Iterable[tuple[str, str]]:
     )
     if found.recoverable:
         yield "Verdict", "the loss recovers the latents, up to an orthogonal map"
+    elif found.diversity.holds and hasattr(law, "kappa"):
+        product = law.kappa * found.temperature
+        yield "Verdict", f"the optimum has other angles than the latents: kappa times temperature is {product:.4g}, and should be 1"
     else:
         yield "Verdict", "minimising the loss does not recover the latents"
 

@@ -28,8 +28,8 @@ from optgeom.certificates.weighted import WeightedCertified
 from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.programs.gram_program import GramProgram
 from optgeom.programs.sampling import SamplingProgram
+from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization.api import realize
-from optgeom.realization.optimum import program_of
 from optgeom.realization.weights import Weights
 from optgeom.sampling.asymptotic import check_rho
 from optgeom.sampling.points import PointSet
@@ -106,7 +106,11 @@ class SamplingOptimum:
 
 def gram_program(held: PointSet, temperature: float, rho: float = 0.0) -> GramProgram:
     """The convex program of these points: with masses where the anchor is included, the weighted one where it is left out."""
-    return held.program(temperature, rho) if held.self_included else program_of(_weights(held), temperature)
+    if held.self_included:
+        return held.program(temperature, rho)
+    # Every point apart: weights would put points of the same law into one group.
+    ones = np.ones(held.n, dtype=np.int64)
+    return WeightedProgram(ones, 1.0 - np.eye(held.n), held.rows, ones > 0, temperature)
 
 
 def global_optimum(held: PointSet, temperature: float, rho: float = 0.0, tolerance: float = 1e-9) -> SamplingOptimum:
@@ -184,14 +188,16 @@ def _solve(held: PointSet, program: SamplingProgram, tau: float, rho: float, tol
 def _weights(held: PointSet) -> Weights:
     logs = held.conditional.log_density(held.points[:, None, :], held.points[None, :, :])
     np.fill_diagonal(logs, -np.inf)
-    return Weights.from_matrix(np.exp(logs - logs.max()))
+    weights = np.exp(logs - logs.max())
+    # The density is symmetric to the last digit, its rows are not; but at a large concentration whole rows of it vanish.
+    return Weights.from_matrix(weights if (weights.sum(axis=1) > 0).all() else held.rows)
 
 
 def _anchor_left_out(held: PointSet, tau: float, rho: float, tolerance: float) -> SamplingOptimum:
     if held.num_components > 1 and rho > 0:
         raise InvalidInputError("`self_included` must be true for rho > 0 with several components; got False (include the anchor)")
     weights = _weights(held)
-    identity = program_of(weights, tau).risk(_unit(held.points @ held.points.T))
+    identity = gram_program(held, tau).risk(_unit(held.points @ held.points.T))
 
     def result(found: Any) -> SamplingOptimum:
         rows = found.embedding()

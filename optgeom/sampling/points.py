@@ -98,6 +98,7 @@ def point_set(
     if count * each > LARGEST:
         raise InvalidInputError(f"`slices` times `per_slice` must be at most {LARGEST}; got {count * each} (take fewer points)")
     if isinstance(conditional, Slice):
+        _checks.integer("slices", slices, at_least=2, hint="a single slice does not show that slices are apart")
         if points is not None:
             raise InvalidInputError("`points` must be left out where coordinates are fixed; got some (no two would share a slice)")
         if not included:
