@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The release that the tests run with. Where pip is not offered a CPU build of it, this brings gigabytes of CUDA: point pip at one.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench reproduce clean
 .DELETE_ON_ERROR:
 
 # The optimal geometry of a real long-tailed data set: table, picture, file.
@@ -29,6 +29,10 @@ bench: $(VENV)/.installed-bench
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
 	$(if $(BENCHMARKS),,@echo "there are no benchmarks yet")
 
+# Every experiment of docs/reproduction.md, its figures and the page: minutes on two processors.
+reproduce: $(VENV)/.installed-reproduce
+	OMP_NUM_THREADS=1 $(BIN)/python docs/reproduction/run.py
+
 # Outputs and caches; the environment stays (remove $(VENV) by hand).
 clean:
 	rm -rf demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -38,6 +42,8 @@ clean:
 $(VENV)/.installed-demo: EXTRAS := plot
 $(VENV)/.installed-dev: EXTRAS := torch,data,plot,io,distributed,dev
 $(VENV)/.installed-dev: PINNED := '$(TORCH)'
+$(VENV)/.installed-reproduce: EXTRAS := torch,data,plot
+$(VENV)/.installed-reproduce: PINNED := '$(TORCH)'
 $(VENV)/.installed-bench: EXTRAS := torch,data,plot,io,distributed,dev,bench
 $(VENV)/.installed-bench: PINNED := '$(TORCH)'
 $(VENV)/.installed-%: pyproject.toml
