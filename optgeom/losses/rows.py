@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +70,10 @@ class RowLoss(ABC):
     def log_pull(self, t: Array) -> Array:
         """(G, G) log of the derivative with respect to one t_ij; -inf where there is no force."""
 
+    def pull(self, t: Array) -> Array:
+        """(G, G) the derivative itself; it underflows at very small temperatures."""
+        return np.asarray(np.exp(self.log_pull(t)))
+
     @abstractmethod
     def reaches(self) -> npt.NDArray[np.bool_]:
         """(G, G) whether a class of group h can occur among the negatives of an anchor of group g, so that the pull is positive."""
@@ -104,17 +109,33 @@ class LogSumRows(RowLoss):
     log_weight: Array  # (G, G), -inf where there is no negative
     has_majorizer: bool = True
 
+    @cached_property
+    def _log_counted(self) -> Array:
+        return np.asarray(log_nonnegative(self.count) + self.log_weight)
+
     def _log_terms(self, t: Array) -> Array:
-        return np.asarray(log_nonnegative(self.count) + self.log_weight + t)
+        return np.asarray(self._log_counted + t)
 
     def _log_sum(self, t: Array) -> Array:
         return np.asarray(np.logaddexp(log_nonnegative(self.offset), logsumexp_rows(self._log_terms(t))))
 
     def value(self, t: Array) -> Array:
         terms = self._log_terms(t)
-        base = np.where(self.offset > 0, self.offset, 1.0)
+        based = self.offset > 0
+        base = np.where(based, self.offset, 1.0)
         # log1p keeps the relative accuracy of a tiny excess over a positive offset.
-        return np.where(self.offset > 0, np.log(base) + np.log1p(np.exp(terms).sum(axis=1) / base), logsumexp_rows(terms))
+        above = np.log(base) + np.log1p(np.exp(terms).sum(axis=1) / base)
+        return above if based.all() else np.where(based, above, logsumexp_rows(terms))
+
+    def pull(self, t: Array) -> Array:
+        # One exponential an entry, where the logarithm of the pull and its exponential take three.
+        terms = self._log_terms(t)
+        log_offset = log_nonnegative(self.offset)
+        top = np.maximum(log_offset, terms.max(axis=1))
+        top = np.where(np.isfinite(top), top, 0.0)
+        shares = np.exp(terms - top[:, None])
+        total = np.exp(log_offset - top) + shares.sum(axis=1)
+        return np.asarray(shares / (np.where(total > 0, total, 1.0)[:, None] * np.where(self.count > 0, self.count, 1.0)))
 
     def log_pull(self, t: Array) -> Array:
         return np.asarray(self.log_weight + t - self._log_sum(t)[:, None])

@@ -98,7 +98,9 @@ class ClassMeanProgram:
 
     def gradient(self, cosines: Array) -> Array:
         """(G, G) G' itself; it underflows at very small temperatures, where certificates use its logarithm."""
-        return np.asarray(np.exp(self.log_gradient(cosines)))
+        weighted = self.rows.anchor_weight[:, None] * self.rows.pull(self.exponents(cosines))
+        weighted = np.where((self.rows.count > 0) & (self.rows.anchor_weight > 0)[:, None], weighted, 0.0)
+        return np.asarray((weighted + weighted.T) / (2 * self.temperature))
 
     def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
         """G'/tau: exact for a log-sum but for the coupling within a row."""

@@ -17,7 +17,7 @@ from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedErr
 from optgeom.geometry import Geometry, SolverRun
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
-from optgeom.solvers import candidates, dimension_limited
+from optgeom.solvers import candidates, majorized
 from optgeom.solvers.interior_point import start_linear
 from optgeom.solvers.low_rank import solve_low_rank
 from optgeom.solvers.newton import NewtonResult, simplex, solve_by_homotopy, solve_newton
@@ -184,7 +184,7 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
     program = ClassMeanProgram.build(classes, loss, grouped=False)
     # Singletons of a full batch coincide here too: the risk is concave in how they are spread over the sphere.
     first = np.unique(program.groups.index, return_index=True)[1]
-    found, risk, steps = dimension_limited.best_found(program.merged(), relaxed.gram[np.ix_(first, first)], dim)
+    found, risk, steps = majorized.best_found(program.merged(), relaxed.gram[np.ix_(first, first)], dim)
     cosines = _lifted(program, found)
     if risk - relaxed.certificate.lower_bound <= relaxed.certificate.tolerance * (1 + abs(risk)):
         # The ends meet: this is an optimum that needs no more dimensions (the optimum was not unique).

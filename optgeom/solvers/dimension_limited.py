@@ -29,14 +29,12 @@ def best_found(program: GramProgram, relaxed: Array, dim: int) -> tuple[Array, f
     `program` keeps every member apart (in so few dimensions equal ones need not be treated equally); `relaxed` is the optimum without the
     constraint, whose leading eigenvectors are the first start. Starts are seeded: the answer is reproducible.
     """
-    members = relaxed.shape[0]
-    eigenvalues, vectors = np.linalg.eigh(relaxed)
-    spectral = vectors[:, -dim:] * np.sqrt(np.maximum(eigenvalues[-dim:], 0.0))
     rng = np.random.default_rng(0)
-    starts = [spectral + 1e-3 * rng.standard_normal(spectral.shape)]
-    if members * dim > LARGE:
+    starts = [spectral_start(relaxed, dim, rng)]
+    size = starts[0].size
+    if size > LARGE:
         return quasi_newton(program, starts[0])
-    starts += [rng.standard_normal(spectral.shape) for _ in range(int(np.clip(START_BUDGET // (members * dim), 1, MOST_STARTS)))]
+    starts += [rng.standard_normal(starts[0].shape) for _ in range(int(np.clip(START_BUDGET // size, 1, MOST_STARTS)))]
     best: tuple[Array, float] | None = None
     steps = 0
     for start in starts:
@@ -46,6 +44,13 @@ def best_found(program: GramProgram, relaxed: Array, dim: int) -> tuple[Array, f
             best = (cosines, risk)
     assert best is not None
     return best[0], best[1], steps
+
+
+def spectral_start(relaxed: Array, dim: int, rng: np.random.Generator) -> Array:
+    """(n, d) leading eigenvectors of the optimum without the constraint, disturbed, since they may be a saddle."""
+    eigenvalues, vectors = np.linalg.eigh(relaxed)
+    spectral = vectors[:, -dim:] * np.sqrt(np.maximum(eigenvalues[-dim:], 0.0))
+    return np.asarray(spectral + 1e-3 * rng.standard_normal(spectral.shape))
 
 
 def quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]:
