@@ -89,7 +89,7 @@ def markdown(results: Results) -> str:
         f"T = {settings['temperature']}, one free vector a sample in {settings['dim']} dimensions. Full batch: L-BFGS, "
         f"{plural(settings['seeds'])} (the worst). Batches of {settings['batch']} images with 2 equal views: {settings['steps']} steps, "
         f"seed 0. Degrees; agreement is at most {EXACT_DEG} in full batch, {SAMPLED_DEG:g} on batches and {SPREAD_DEG:g} within a class "
-        "(where the bound is attained the loss grows with the fourth power of that angle only). Theory: attained iff "
+        "(where the bound is attained, leaving the span of the means costs only the fourth power of that angle). Theory: attained iff "
         f"T log(1/epsilon) <= C/(C - 1), here epsilon >= {limit:.4f}, for any class sizes."
     )
     return f"{table(header, lines)}\n\n{told}"
