@@ -27,10 +27,10 @@ HIGH_RANK = 0.45  # share of n in columns, all in use, beyond which the primal-d
 SLOW_COLUMNS, SLOW = 12, 1e-3  # so does it where that many columns leave this stationarity: nearly realizable weights
 # The rank is often a fifth of n: columns to spare find it in far fewer steps than columns that are always just short of it.
 GROWTH = 6
-GOOD = 0.1  # of the tolerance, the gap at which the search ends
+GOOD = 0.3  # of the tolerance, the gap at which the search ends
 LOOSE = 1e-4
 ROUGH = 1e-4  # gap of the staircase above which the clipped target is the better start
-TIGHT = (1e-7, 1e-9, 1e-13)  # a certificate in between is cheap, and mostly enough
+TIGHT = (1e-6, 1e-7, 1e-9, 1e-13)  # a certificate in between is cheap, and mostly enough
 
 
 @dataclass(frozen=True)
