@@ -10,7 +10,7 @@ import pytest
 from moments_sources import Rows, Sharded, example
 
 import optgeom as og
-from optgeom.embeddings import shard_workers
+from optgeom import _workers
 from optgeom.embeddings.collect import collect
 from optgeom.embeddings.second_pass import SecondPass
 from optgeom.embeddings.source import Batch
@@ -194,6 +194,8 @@ def test_two_processes_give_the_same_to_the_last_bit(sharded, serial):
 def test_a_cluster_gives_the_same_to_the_last_bit(sharded, serial, tmp_path):
     distributed = pytest.importorskip("distributed")
     arguments = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": None, "local_directory": str(tmp_path)}
+    with distributed.LocalCluster(**arguments) as cluster:
+        same(collect(sharded, ignore=("255",), dask=cluster.scheduler_address), serial)  # while there is no default client
     with distributed.LocalCluster(**arguments) as cluster, distributed.Client(cluster) as client:
         same(collect(sharded, ignore=("255",), dask=client), serial)
         assert client.status == "running", "a client that was lent is not closed"
@@ -202,7 +204,7 @@ def test_a_cluster_gives_the_same_to_the_last_bit(sharded, serial, tmp_path):
         with pytest.raises(og.InvalidInputError, match=r"nan in row 1 of late.npy"):
             collect(unlabelled, dask=client)
         with pytest.raises(og.SolverError, match="the cluster lost its workers"):
-            list(shard_workers.run(_fails, 0, [1], 1, client))
+            list(_workers.run(_fails, [1], 1, client, shared=(0,), in_order=True))
 
 
 def _fails(common, unit):
@@ -230,8 +232,8 @@ def test_lost_workers_and_missing_packages_are_told(monkeypatch):
     pytest.importorskip("joblib")
     pytest.importorskip("distributed")
     with pytest.raises(og.SolverError, match="a worker process died"):
-        list(shard_workers.run(_dies, 0, [3, 3, 3], 2, None))
-    monkeypatch.setattr(shard_workers, "CONNECT_SECONDS", 0.2)
+        list(_workers.run(_dies, [3, 3, 3], 2, None, shared=(0,), in_order=True))
+    monkeypatch.setattr(_workers, "CONNECT_SECONDS", 0.2)
     with pytest.raises(og.InvalidInputError, match="`dask` must be the address of a scheduler"):
         collect(Rows(np.eye(2), np.arange(2)), dask="tcp://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "joblib", None)

@@ -14,8 +14,9 @@ import pytest
 import reference
 
 import optgeom as og
+from optgeom import _workers
 from optgeom.collapse import scan as scans
-from optgeom.collapse import scan_table, scan_workers
+from optgeom.collapse import scan_table
 from optgeom.collapse.scan import Scan, scan
 
 GRID = {"majority": [0.3, 0.7, 0.95], "temperature": [0.5, 1.0], "negatives": [1, math.inf], "sampling": ["ucl", "scl"], "classes": 4}
@@ -155,13 +156,13 @@ def test_a_cluster_of_two_processes_gives_the_same_rows(serial, tmp_path):
             assert steady(scan(**GRID, dask=client).rows) == steady(serial.rows)
             assert client.status == "running", "a client that was lent is not closed"
             with pytest.raises(og.SolverError, match="the cluster lost its workers"):
-                list(scan_workers.run(math.sqrt, [-1.0], 1, client))
+                list(_workers.run(math.sqrt, [-1.0], 1, client))
     assert steady(Scan.load(tmp_path / "scan.parquet").rows) == steady(serial.rows)
 
 
 def test_no_scheduler_at_the_address(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(scan_workers, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(_workers, "CONNECT_SECONDS", 0.2)
     with pytest.raises(og.InvalidInputError, match="`dask` must be the address of a scheduler"):
         scan(majority=0.9, dask="tcp://127.0.0.1:1")
 
@@ -169,7 +170,7 @@ def test_no_scheduler_at_the_address(monkeypatch):
 def test_a_worker_that_dies_is_an_error_and_not_a_cell():
     pytest.importorskip("joblib")
     with pytest.raises(og.SolverError, match="a worker process died"):
-        list(scan_workers.run(os._exit, [3, 3, 3], 2, None))
+        list(_workers.run(os._exit, [3, 3, 3], 2, None))
 
 
 # ---------------------------------------------------------------------------------------------------------------------------------- resume

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _checks
-from optgeom.collapse import scan_table, scan_workers
+from optgeom import _checks, _workers
+from optgeom.collapse import scan_table
 from optgeom.collapse.scan_grid import Cell, Path, Values, build_grid, key_of
 from optgeom.collapse.scan_table import Key, Row
 from optgeom.collapse.thresholds import LARGEST_LOG_ODDS, collapse_threshold
@@ -33,6 +33,7 @@ from optgeom.solvers.api import solve
 WRITE_SECONDS = 2.0  # a killed run loses about so much work
 WRITE_SHARE = 20  # but a table so long that writing takes t seconds is written every 20 t: 5 % of the time, however long it grows
 CELLS_IN_A_UNIT = 100  # cells of two groups that a worker solves at a stretch: below a second, far above the cost of sending them
+RESUME = "what was done is in the file, if one was given: run again to go on"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -200,7 +201,7 @@ def scan(
     try:
         if progress is not None:
             progress(done, len(cells))
-        for rows in scan_workers.run(solve_unit, _units(todo), workers, dask):
+        for rows in _workers.run(solve_unit, _units(todo), workers, dask, remedy=RESUME):
             ledger.add(rows)
             done += len(rows)
             if progress is not None:

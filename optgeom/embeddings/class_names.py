@@ -112,6 +112,11 @@ class ClassNames:
         """Rows of each ignored label that occurs."""
         return {name: int(self._rows[number]) for name, number in self._ids.items() if name in self._ignored}
 
+    @property
+    def not_met(self) -> tuple[str, ...]:
+        """Ignored labels that no row has: perhaps mistyped."""
+        return tuple(str(label) for label in self._ignore if str(label) not in self._ids)
+
     def _column(self, labels: Any, where: _labels.Where) -> npt.NDArray[Any]:
         """One label a row, as numbers, booleans or text."""
         array = _labels._as_array(labels)

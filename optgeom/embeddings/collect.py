@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from optgeom import _checks
+from optgeom import _checks, _workers
 from optgeom._numerics import Array
-from optgeom.embeddings import shard_workers
 from optgeom.embeddings.directions import class_directions
 from optgeom.embeddings.first_pass import FirstPass
 from optgeom.embeddings.moments import ClassMoments, WithinClass
@@ -18,10 +16,12 @@ from optgeom.embeddings.row_sample import SampledRows, said_name, source_parts
 from optgeom.embeddings.second_pass import SecondPass, from_single_pass
 from optgeom.embeddings.source import Source
 from optgeom.embeddings.unit_rows import NormSpread
+from optgeom.errors import OptGeomError
 
 # Shards are read in at most so many units, whatever the number of workers: the sums are then added in the same order, so that the result
 # does not depend on the number of workers, and not more than so many states are sent.
 MOST_UNITS = 64
+LOST = "read the embeddings again, with fewer workers or in smaller shards"
 _BATCH_ENTRIES = 2**23  # 32 MiB of float32, where the source says how long its rows are
 _BATCH_ROWS = 16384
 
@@ -132,7 +132,7 @@ def collect(
     twice = source.re_readable and all(part.re_readable for part in parts)
     reading = _Reading(tuple(ignore), batch_rows, not twice, sample, tuple(seeds))
     units = _units(parts)
-    first = _merged(shard_workers.run(_read_first, reading, units, workers, dask), FirstPass(ignore, sample=sample, seeds=seeds))
+    first = _merged(_run(_read_first, reading, units, workers, dask), FirstPass(ignore, sample=sample, seeds=seeds))
     moments = first.finish()
     _, place, notes = first.names.finish()
     if first.images is not None:
@@ -143,7 +143,7 @@ def collect(
     elif twice:
         again = replace(reading, moments=moments, directions=class_directions(moments).vectors)
         total = SecondPass(moments, ignore, said_name(source), again.directions)
-        second = _merged(shard_workers.run(_read_second, again, units, workers, dask), total)
+        second = _merged(_run(_read_second, again, units, workers, dask), total)
         within = second.finish()
     else:
         within = from_single_pass(moments)
@@ -157,6 +157,8 @@ def _notes(
     first: FirstPass, moments: ClassMoments, within: WithinClass, samples: tuple[SampledRows, ...], exact: bool
 ) -> Iterator[str]:
     norms = first.norms
+    if first.names.not_met:
+        yield f"no row has the ignored label {', '.join(first.names.not_met)}"
     if not norms.unit:
         spread = f"norms {norms.smallest:.3g} to {norms.largest:.3g}, mean {norms.mean:.3g}"
         yield f"rows were not of length 1 ({spread}): normalised"
@@ -179,10 +181,14 @@ def _units(parts: list[Source]) -> list[_Unit]:
     return [_Unit(start, parts[start : start + step]) for start in range(0, len(parts), step)]
 
 
-def _merged(states: Generator[Any, None, None], total: Any) -> Any:
-    with closing(states):
-        for state in states:
-            total.merge(state)
+def _run(function: Callable[[_Reading, _Unit], Any], reading: _Reading, units: list[_Unit], workers: int, dask: Any) -> Iterator[Any]:
+    """States of all units, in their order, so that sums do not depend on the number of workers."""
+    return _workers.run(function, units, workers, dask, shared=(reading,), in_order=True, errors=(OptGeomError, OSError), remedy=LOST)
+
+
+def _merged(states: Iterator[Any], total: Any) -> Any:
+    for state in states:
+        total.merge(state)
     return total
 
 
