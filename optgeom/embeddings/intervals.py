@@ -212,18 +212,22 @@ def _terms(directions: Directions, within: WithinClass, known: npt.NDArray[np.in
         if within.projected is None:
             first = amount[:, None] * pooled.first
         return _Terms(first, np.outer(amount, amount) * pooled.cross, amount * pooled.trace)
-    moved = np.empty((known.size, within.pooled.size))
+    # Symmetric matrices by their upper triangle, with the root of 2 off the diagonal: half the memory, and the same products.
+    dim = within.pooled.shape[0]
+    triangle = np.triu_indices(dim)
+    weighted = np.where(triangle[0] == triangle[1], 1.0, np.sqrt(2.0))
+    moved = np.empty((known.size, triangle[0].size))
     part = np.empty_like(moved)
+    trace, part_trace = np.empty(known.size), np.empty(known.size)
     full_first = np.empty_like(cosines)
     for row, c in enumerate(known):
         u = vectors[row]
         sample = _projected(within.full[c], u)
         shrunk = weight[row] * sample + (1 - weight[row]) * relative[row] * _projected(shape, u)
         full_first[row] = np.einsum("ed,ed->e", vectors @ shrunk, vectors) * scale[row]
-        moved[row] = shrunk.ravel() * scale[row]
-        part[row] = sample.ravel() * (weight[row] * scale[row])
-    diagonal = slice(None, None, within.pooled.shape[0] + 1)
-    trace, part_trace = moved[:, diagonal].sum(axis=1), part[:, diagonal].sum(axis=1)
+        moved[row] = shrunk[triangle] * weighted * scale[row]
+        part[row] = sample[triangle] * weighted * (weight[row] * scale[row])
+        trace[row], part_trace[row] = np.trace(shrunk) * scale[row], np.trace(sample) * weight[row] * scale[row]
     # Only what involves the pooled shape is a product of an estimate with itself here; samples of different classes are independent.
     samples = part @ part.T
     pooling = 1 - np.outer(weight, weight)

@@ -123,7 +123,8 @@ class SecondPass:
         full, projected = self._full, self._projected
         if full is not None:
             pooled = full.sum(axis=0) / (total or math.nan)
-            full = full / degrees[:, None, None]
+            self._full = None  # divided in place: it may be the largest array of all, and this is its end
+            full /= degrees[:, None, None]
         else:
             pooled = self._pooled / (total or math.nan)
         if projected is None and full is not None and self._wanted:
