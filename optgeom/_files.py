@@ -37,7 +37,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     if not target.parent.is_dir():
         raise InvalidInputError(f"cannot write {path}: the folder {target.parent} does not exist (make it first)")
     if target.exists() and not target.is_file():
-        yield target
+        try:
+            yield target
+        except OSError as error:
+            raise _refused(path, error) from error
         return
     # Not made by `tempfile`: its files are readable by their owner only, and the finished file should have the usual permissions.
     temporary = target.with_name(f".{target.stem}.{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
@@ -45,9 +48,13 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         os.replace(temporary, target)
     except OSError as error:
-        raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
+        raise _refused(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _refused(path: str | os.PathLike[str], error: OSError) -> InvalidInputError:
+    return InvalidInputError(f"cannot write {path}: {error.strerror or error}")
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

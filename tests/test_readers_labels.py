@@ -60,9 +60,14 @@ def test_labels_apart_go_first(tmp_path):
     same(open_embeddings(tmp_path / "x.npz", group_ids=tmp_path / "x.npz"), table(), labels(), labels())
 
 
-def test_one_hot_labels(path):
-    with pytest.raises(InvalidInputError, match=r"`labels` must be one value a row; got shape \(23, 4\) \(one-hot rows: use their argmax"):
-        open_embeddings(path, labels=np.eye(4)[labels()])
+def test_one_hot_labels_are_kept_for_those_who_count_classes(path):
+    """Case 9: `ClassNames` converts exact one-hot rows and says so."""
+    found = read(open_embeddings(path, labels=np.eye(4)[labels()]))[1]
+    np.testing.assert_array_equal(found, np.eye(4)[labels()])
+    with pytest.raises(InvalidInputError, match=r"`labels` must be one value a row; got shape \(23, 1, 1\) \(pass a one-dimensional"):
+        open_embeddings(path, labels=labels()[:, None, None])
+    with pytest.raises(InvalidInputError, match=r"`group_ids` must be one value a row; got shape \(23, 4\)"):
+        open_embeddings(path, group_ids=np.eye(4)[labels()])
 
 
 def test_both_are_too_many(path):

@@ -102,9 +102,11 @@ def test_missing_labels(tmp_path):
         source = open_embeddings(write(tmp_path / "x.parquet", z=lists(table()), y=column))
         with pytest.raises(InvalidInputError, match=r"each row must have a label; row 17 has none \(drop the row, or give it one\)"):
             list(source.batches(5))
-    source = open_embeddings(write(tmp_path / "x.parquet", z=lists(table()), y=lists(table())), vector_column="z")
-    with pytest.raises(InvalidInputError, match=r"each label must be a number or text; got the type list"):
-        list(source.batches(5))
+    ragged = pa.array([[1], *([[1, 0]] * 22)])
+    for column in (ragged, pa.array([{"a": 1}] * 23)):
+        source = open_embeddings(write(tmp_path / "x.parquet", z=lists(table()), y=column), vector_column="z")
+        with pytest.raises(InvalidInputError, match=r"each label must be a number or text; got the type (list|struct)"):
+            list(source.batches(5))
 
 
 def test_columns_that_cannot_be_told(tmp_path):

@@ -58,7 +58,7 @@ def test_classes_of_the_embeddings_only_are_refused_by_name():
         og.validate(X, WORDS[Y], GEOMETRY)
     labels = WORDS[Y].astype("U9")
     labels[labels == "fox"] = "gnu"
-    with pytest.raises(og.InvalidInputError, match=r"got 1 others: gnu "):
+    with pytest.raises(og.InvalidInputError, match=r"got 1 other: gnu "):
         og.validate(X, labels, named(WORDS.tolist()))
 
 

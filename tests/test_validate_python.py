@@ -373,7 +373,7 @@ def bad(row=None, column=None, value=np.nan, rows=X):
         ({"geometry": None, "classes": [3, 2]}, r"`classes` must be a ClassDistribution; got list"),
         ({"geometry": COUNTS}, r"`geometry` must be a Geometry or the path of a saved one; got list"),
         ({"geometry": None, "loss": 3}, r"`loss` must be a loss; got int"),
-        ({"loss": og.SupCon(0.1)}, r"`loss` must be that of the geometry"),
+        ({"loss": og.SupCon(0.1)}, r"that of the geometry: SupCon, temperature 0.5, batches of 32 .*; got SupCon, temperature 0.1, "),
         ({"sampler_power": 0.5}, r"`sampler_power` applies to the label counts of the embeddings"),
         ({"label_column": "y"}, r"`label_column` is for files; got 'y'"),
     ],

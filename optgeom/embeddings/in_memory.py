@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from optgeom._checks import integer
 from optgeom.embeddings.readers.open import open_embeddings
-from optgeom.embeddings.readers.values import SHAPES, as_rows, check_embeddings, column, counts_differ, from_tensor, is_tensor
+from optgeom.embeddings.readers.values import SHAPES, as_rows, check_embeddings, column, counts_differ, from_tensor, is_tensor, label_column
 from optgeom.embeddings.source import Batch, Source
 from optgeom.errors import InvalidInputError
 
@@ -44,7 +44,7 @@ class ArraySource:
         table = _array(embeddings)
         check_embeddings(self.name, table.shape, table.dtype)
         self._table = table
-        self._labels = None if labels is None else column("`labels`", labels)
+        self._labels = None if labels is None else label_column("`labels`", labels)
         self._groups = None if group_ids is None else column("`group_ids`", group_ids)
         self.num_rows: int | None = len(table)
         for what, given in (("`labels`", self._labels), ("`group_ids`", self._groups)):
@@ -145,7 +145,10 @@ def as_source(embeddings: Any, labels: Any = None, group_ids: Any = None) -> Sou
     rows_of_numbers = isinstance(embeddings, (list, tuple)) and _holds_rows(embeddings)
     if is_tensor(embeddings) or hasattr(embeddings, "__array__") or rows_of_numbers:
         return ArraySource(embeddings, labels, group_ids)
-    if labels is not None or group_ids is not None:
+    if hasattr(embeddings, "toarray"):
+        kind = type(embeddings).__name__
+        raise InvalidInputError(f"`embeddings` must be dense; got a {kind} (class means of unit rows are dense: use its .toarray())")
+    if (labels is not None or group_ids is not None) and hasattr(embeddings, "__iter__"):
         raise InvalidInputError(
             f"`labels` and `group_ids` must be in the batches when embeddings come in batches; got them apart, with a "
             f"{type(embeddings).__name__} (give batches (X, y) or (X, y, groups))"
@@ -156,7 +159,7 @@ def as_source(embeddings: Any, labels: Any = None, group_ids: Any = None) -> Sou
     if not hasattr(embeddings, "__iter__"):
         raise InvalidInputError(
             f"`embeddings` must be an array, a tensor, a path or batches (X, y); got {type(embeddings).__name__} "
-            "(a torch Dataset needs a DataLoader, a sparse matrix its .toarray())"
+            "(a torch Dataset needs a DataLoader)"
         )
     return IteratorSource(embeddings)
 
@@ -176,6 +179,13 @@ class _Mapped:
 
 
 def _array(values: Any) -> npt.NDArray[Any]:
+    if isinstance(values, np.ma.MaskedArray):
+        hidden = np.argwhere(np.ma.getmaskarray(values))
+        if len(hidden):
+            raise InvalidInputError(
+                f"`embeddings` must have no masked entries; got {len(hidden)}, the first in row {hidden[0][0]} (leave these rows out)"
+            )
+        return np.asarray(values)
     if isinstance(values, np.ndarray):
         return values
     try:

@@ -85,8 +85,9 @@ def match_names(learned: Sequence[str], optimal: Sequence[str], ignore_extra: bo
     if extra and not ignore_extra:
         named = listed([learned[c] for c in extra])
         raise InvalidInputError(
-            f"`labels` must be classes of the geometry, {listed(list(optimal))}; got {len(extra)} others: {named} "
-            "(name the classes of the geometry as the labels do, or leave these out with ignore_extra, --ignore-extra)"
+            f"`labels` must be classes of the geometry, {listed(list(optimal))}; "
+            f"got {len(extra)} other{'' if len(extra) == 1 else 's'}: {named} (name the classes of the geometry as the labels do, "
+            "or leave these out: ignore_labels, ignore_extra; --ignore-label, --ignore-extra)"
         )
     if len(partner) < 2:
         raise InvalidInputError(

@@ -14,6 +14,7 @@ from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.losses import InfoNCE, Loss, SupCon, SupConFullBatch
 from optgeom.solvers.api import solve
+from optgeom.wording import describe_loss
 
 OWN_COUNTS = "the label counts of the embeddings themselves"
 
@@ -110,7 +111,8 @@ def wanted(geometry: Any, classes: Any, loss: Any, sampler_power: float = 1.0) -
         came = type(geometry).__name__
         raise InvalidInputError(f"`geometry` must be a Geometry or the path of a saved one; got {came} (it is the third argument)")
     if loss is not None and loss.describe() != geometry.loss:
-        raise InvalidInputError(f"`loss` must be that of the geometry, {geometry.loss}; got {loss.describe()} (leave it out)")
+        held, came = describe_loss(geometry.loss), describe_loss(loss.describe())
+        raise InvalidInputError(f"`loss` must be that of the geometry: {held}; got {came} (leave it out)")
     return Wanted(geometry, None, stored_loss(geometry.loss) if loss is None else loss, sampler_power, origin)
 
 
@@ -136,5 +138,5 @@ def _in_dimension(geometry: Geometry, loss: Loss | None, dim: int, origin: str) 
             f"`geometry` must fit into the {dim} dimensions of the embeddings; got rank {geometry.rank}, and a loss "
             f"({geometry.loss.get('name')}) that a geometry does not hold (give `loss`, or a geometry from solve(..., dim={dim}))"
         )
-    note = f"{origin} has rank {geometry.rank}: solved again for {dim} dimensions"
+    note = f"{origin} has rank {geometry.rank}: solved again for {dim} dimension{'' if dim == 1 else 's'}"
     return Optimum(solve(geometry.classes, loss, dim), loss, origin, notes=(note,))

@@ -40,6 +40,7 @@ FEWEST_SAMPLED = 4096
 UNKNOWN_LENGTH = 1024  # of a row, where a source does not tell
 FEW_ROWS = 8  # of a class in the sample, below which its own rows are looked for
 TOPPED_ROWS = 64
+REPEATED_SHARE = 0.01  # of the rows; a few equal images are in every large data set
 
 
 def validate(
@@ -51,7 +52,7 @@ def validate(
     loss: Loss | None = None,
     tolerance: float = DEFAULT_TOLERANCE_DEG,
     group_ids: Any = None,
-    ignore_labels: Sequence[int | str] = (),
+    ignore_labels: int | str | Sequence[int | str] = (),
     ignore_extra: bool = False,
     match: str = "names",
     sampler_power: float = 1.0,
@@ -86,7 +87,7 @@ def validate(
         Degrees >= 0 up to which an angle counts as optimal. No trained network attains the optimum: 0 asks for sampling noise only.
     group_ids : array-like of shape (n,), or path, optional
         Id of the image that a row is a view of.
-    ignore_labels : sequence of int or str
+    ignore_labels : int, str, or sequence of them
         Labels to leave out, such as -1.
     ignore_extra : bool
         Leave out classes that the geometry does not have, instead of refusing them.
@@ -134,7 +135,7 @@ def validate(
         raise InvalidInputError("`match` 'hungarian' needs a geometry or classes to match with; got neither (give one, or match names)")
     columns = {"label_column": label_column, "vector_column": vector_column, "group_column": group_column}
     source = _opened(embeddings, labels, group_ids, columns)
-    reading = _Reading(source, tuple(ignore_labels), workers, dask, batch_rows, seed)
+    reading = _Reading(source, _ignored(ignore_labels), workers, dask, batch_rows, seed)
     found = reading.collect()
     _check_number(found.moments)
     optimum = source_of_optimum.solved(found.moments)
@@ -149,7 +150,9 @@ def validate(
         # Read again without them, so that neither the pooled covariance nor the sample of rows knows them.
         found = reading.collect(tuple(extra))
         matching = replace(matching, learned=match_names(found.moments.names, held.names).learned)
-    return _judged(reading, found, matching, optimum, tolerance, extra, ignored, match, began)
+    own_names = [found.moments.names[c] for c in matching.learned]
+    found = _chosen(found, matching.learned, tuple(held.names[k] for k in matching.optimal))
+    return _judged(reading, found, own_names, matching, optimum, tolerance, extra, ignored, match, began)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +201,21 @@ def _opened(embeddings: Any, labels: Any, group_ids: Any, columns: dict[str, str
     return as_source(embeddings, labels, group_ids)
 
 
+def _ignored(labels: Any) -> tuple[int | str, ...]:
+    """One label or several; -1.0 is -1, as it is among the labels."""
+    if isinstance(labels, (str, bytes)) or not hasattr(labels, "__iter__"):
+        labels = (labels,)
+    found: list[int | str] = []
+    for label in labels:
+        value = label.item() if isinstance(label, np.generic) else label
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, (int, str)):
+            raise InvalidInputError(f"`ignore_labels` must be whole numbers or text; got {label!r} (for example [-1, 255])")
+        found.append(value)
+    return tuple(found)
+
+
 def _check_number(moments: ClassMoments) -> None:
     if len(moments.names) > MOST_CLASSES:
         raise InvalidInputError(
@@ -213,6 +231,7 @@ def _means(moments: ClassMoments) -> Array:
 def _judged(
     reading: _Reading,
     found: Collected,
+    own_names: list[str],
     matching: Matching,
     optimum: Optimum,
     tolerance: float,
@@ -222,16 +241,13 @@ def _judged(
     began: float,
 ) -> Validation:
     geometry = optimum.geometry
-    names = tuple(geometry.names[k] for k in matching.optimal)
     missing = tuple(geometry.names[k] for k in matching.missing)
-    own_names = [found.moments.names[c] for c in matching.learned]
-    moments, within = _chosen(found.moments, found.within, matching.learned, names)
+    moments, within, drawn = found.moments, found.within, found.samples[0]
     optimal = np.asarray(geometry.gram)[np.ix_(matching.optimal, matching.optimal)]
     directions = class_directions(moments)
     intervals = pair_intervals(directions, within, optimal)
     off = deviations(directions, intervals, optimal)
     judgement = embedding_verdict(directions, intervals, off, tolerance, geometry.bracket is not None, missing)
-    drawn = _recoded(found.samples[0], matching.learned, len(found.moments.names))
     images = int(moments.counts.sum())
     topped = reading.topped(drawn, moments, own_names, images)
     sample, stratified = Sampled.of(drawn, images), Sampled.of(topped, images)
@@ -239,7 +255,7 @@ def _judged(
     known = np.flatnonzero(directions.known)
     return Validation(
         geometry,
-        names,
+        moments.names,
         optimal,
         directions,
         intervals,
@@ -263,7 +279,7 @@ def _judged(
         ignored,
         extra,
         missing,
-        (*_notes(found, extra), *optimum.notes, *geometry.classes.notes, *geometry.notes),
+        (*_notes(found, extra), *_repeated(drawn), *optimum.notes, *geometry.classes.notes, *geometry.notes),
         time.perf_counter() - began,
     )
 
@@ -274,15 +290,29 @@ def _notes(found: Collected, extra: dict[str, int]) -> tuple[str, ...]:
     return tuple(note for note in found.notes if note not in told)
 
 
-def _chosen(
-    moments: ClassMoments, within: WithinClass, order: npt.NDArray[np.intp], names: tuple[str, ...]
-) -> tuple[ClassMoments, WithinClass]:
-    """Moments of some classes, in another order and under other names."""
+def _repeated(sample: SampledRows) -> tuple[str, ...]:
+    """A note where rows occur more than once, which a mean over independent images would not have."""
+    distinct = len({hash(row.tobytes()) for row in sample.rows})  # whole rows would be kept in a set of bytes
+    equal = len(sample.rows) - distinct
+    if equal <= REPEATED_SHARE * len(sample.rows):
+        return ()
+    return (
+        f"{equal} of {len(sample.rows)} rows looked at repeat another one exactly: images that were read twice (by a sampler with "
+        "replacement?) are no new images, and intervals are too narrow (give each row the id of its image as group_ids, --group-ids)",
+    )
+
+
+def _chosen(found: Collected, order: npt.NDArray[np.intp], names: tuple[str, ...]) -> Collected:
+    """Some classes, in another order and under other names."""
+    moments, within = found.moments, found.within
     chosen = ClassMoments(names, moments.counts[order], moments.sums[order], moments.squares[order])
+    sample = _recoded(found.samples[0], order, len(moments.names))
+    if np.array_equal(order, np.arange(len(moments.names))):  # covariances are large
+        return replace(found, moments=chosen, samples=(sample,))
     projected = None if within.projected is None else within.projected[np.ix_(order, order)]
     full = None if within.full is None else within.full[order]
     # The pooled covariance of a source that can be read only once keeps classes that are left out: it lends its shape only.
-    return chosen, WithinClass(within.pooled, within.traces[order], full, projected)
+    return replace(found, moments=chosen, within=WithinClass(within.pooled, within.traces[order], full, projected), samples=(sample,))
 
 
 def _recoded(sample: SampledRows, order: npt.NDArray[np.intp], classes: int) -> SampledRows:
@@ -312,7 +342,7 @@ def _sentence(judgement: EmbeddingVerdict, optimum: Optimum, matching: Matching,
             "The optimum was computed from the label counts of the embeddings themselves, not from the training data: "
             "if these differ, give the training counts."
         )
-    return " ".join(parts)
+    return " ".join(" ".join(parts).split())  # a name may have a line end
 
 
 def _class_rows(off: Deviations, judgement: EmbeddingVerdict, measured: Measured) -> tuple[ClassRow, ...]:

@@ -77,7 +77,8 @@ class CsvContent:
                     ),
                 )
             except pa.ArrowInvalid as error:
-                if "Empty CSV" in str(error):
+                # No row, or not even the end of a line, behind the header.
+                if "Empty CSV" in str(error) or "Could not skip initial" in str(error):
                     return
                 raise
             with reader:
@@ -99,6 +100,7 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
     need_pyarrow("CSV")
     delimiter = "\t" if path.lower().endswith(".tsv") else ","
     cells, skip = _first_cells(path, delimiter)
+    _check_delimiter(path, delimiter, cells)
     if all(is_number(cell.strip()) for cell in cells) and not _is_range(cells):
         if not labels_apart:
             raise InvalidInputError(
@@ -117,6 +119,16 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
     size = sizes[layout.vectors[0]] if layout.whole else len(layout.vectors)
     assert size is not None
     return CsvContent(path, delimiter, names, skip, layout, size)
+
+
+def _check_delimiter(path: str, delimiter: str, cells: list[str]) -> None:
+    """Refuse a table whose cells are separated by something else: it would look like a table of one column."""
+    words = {"\t": "tabs", ",": "commas", ";": "semicolons"}
+    other = next((mark for mark in words if mark != delimiter and mark in cells[0] and "[" not in cells[0]), None)
+    if len(cells) == 1 and other is not None:
+        endings = {"\t": "name it .tsv", ",": "name it .csv"}
+        remedy = endings.get(other, f"write {words[delimiter]}, and numbers with a point")
+        raise InvalidInputError(f"{path}: cells must be separated by {words[delimiter]}; line 1 is separated by {words[other]} ({remedy})")
 
 
 def _is_range(cells: list[str]) -> bool:

@@ -77,6 +77,12 @@ def choose(path: str, arrays: Mapping[str, Header], wanted: Wanted) -> Chosen:
     return Chosen(vector, label, wanted.group)
 
 
+def label_shaped(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Arrays that may be labels: columns, or, where there is none, tables, which may be (n, 1) or one-hot."""
+    columns = [name for name, shape in shapes.items() if len(shape) == 1]
+    return columns or [name for name, shape in shapes.items() if len(shape) == 2]
+
+
 def listing(names: Mapping[str, Any] | list[str], most: int = 10) -> str:
     """Names for a message."""
     shown = [f"{name} {names[name].shape}" if isinstance(names, Mapping) else name for name in list(names)[:most]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from optgeom.embeddings.readers.file_source import Block
 from optgeom.embeddings.readers.names import Chosen, Header, Wanted, choose
 from optgeom.embeddings.readers.npy import read_header
-from optgeom.embeddings.readers.values import as_rows, column, unreadable
+from optgeom.embeddings.readers.values import as_rows, column, label_column, unreadable
 from optgeom.errors import InvalidInputError
 
 
@@ -38,16 +38,16 @@ class NpzContent:
 
     def blocks(self, rows: int) -> Iterator[Block]:
         with _opened(self.path) as archive:
-            labels, groups = (self._whole(archive, name) for name in (self.chosen.label, self.chosen.group))
+            labels, groups = self._whole(archive, self.chosen.label, label_column), self._whole(archive, self.chosen.group, column)
             for start, table in self._tables(archive, rows):
                 stop = start + len(table)
                 yield Block(as_rows(table), None if labels is None else labels[start:stop], None if groups is None else groups[start:stop])
 
-    def _whole(self, archive: zipfile.ZipFile, name: str | None) -> npt.NDArray[Any] | None:
+    def _whole(self, archive: zipfile.ZipFile, name: str | None, read: Callable[[str, Any], npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
         if name is None:
             return None
         with archive.open(f"{name}.npy") as member:
-            return column(f"{self.path}: the array {name!r}", np.lib.format.read_array(member, allow_pickle=False))
+            return read(f"{self.path}: the array {name!r}", np.lib.format.read_array(member, allow_pickle=False))
 
     def _tables(self, archive: zipfile.ZipFile, rows: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         with archive.open(f"{self.chosen.vector}.npy") as member:

@@ -18,7 +18,7 @@ from optgeom.embeddings.readers.parquet import open_parquet
 from optgeom.embeddings.readers.paths import KINDS, embedding_files, labels_in, matches, suffix
 from optgeom.embeddings.readers.projector import NAMES, open_projector
 from optgeom.embeddings.readers.shards import ShardedSource, deal_out
-from optgeom.embeddings.readers.values import column
+from optgeom.embeddings.readers.values import column, label_column
 from optgeom.errors import InvalidInputError
 from optgeom.labels_files import COLUMNS, read_labels
 
@@ -126,8 +126,9 @@ def _pieces(what: str, given: Any, parts: list[FileSource]) -> list[npt.NDArray[
     """What was given apart, for each file."""
     if given is None:
         return [None] * len(parts)
+    read = label_column if what == "`labels`" else column
     if not isinstance(given, (str, os.PathLike)):
-        values = column(what, given)
+        values = read(what, given)
     else:
         files = matches(os.fspath(given))
         if not files or (len(files) > 1 and len(files) != len(parts)):
@@ -136,8 +137,8 @@ def _pieces(what: str, given: Any, parts: list[FileSource]) -> list[npt.NDArray[
                 f"got {len(files)} files of {given} (check the pattern)"
             )
         if len(files) > 1:
-            return [_read_column(file) for file in files]
-        values = _read_column(files[0])
+            return [read(f"{file}: {what}", _read_column(file)) for file in files]
+        values = read(f"{files[0]}: {what}", _read_column(files[0]))
         what = f"{files[0]}: {what}"
     if len(parts) == 1:
         return [values]
@@ -146,7 +147,7 @@ def _pieces(what: str, given: Any, parts: list[FileSource]) -> list[npt.NDArray[
 
 def _read_column(path: str) -> npt.NDArray[Any]:
     if suffix(path) not in (".pt", ".pth", ".safetensors"):
-        return column(f"{path}: the labels", read_labels(path))
+        return read_labels(path)
     found = safetensors.label_tensors(path) if suffix(path) == ".safetensors" else torch_files.label_tensors(path)
     named = [name for name in found if name.lower() in COLUMNS] or list(found)
     if len(named) != 1:

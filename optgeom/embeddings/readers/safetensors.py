@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from optgeom.counts_files import load_json
 from optgeom.embeddings.readers.file_source import Block
-from optgeom.embeddings.readers.names import Header, Wanted, choose
-from optgeom.embeddings.readers.values import as_rows, column, from_bfloat16, unreadable
+from optgeom.embeddings.readers.names import Header, Wanted, choose, label_shaped
+from optgeom.embeddings.readers.values import as_rows, column, from_bfloat16, label_column, unreadable
 from optgeom.errors import InvalidInputError
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}
@@ -57,7 +57,8 @@ class SafetensorsContent:
     def blocks(self, rows: int) -> Iterator[Block]:
         table = self.vector.mapped(self.path)
         labels, groups = (
-            None if tensor is None else column(f"{self.path}: the labels", tensor.mapped(self.path)) for tensor in (self.label, self.group)
+            None if tensor is None else read(f"{self.path}: the {what}", tensor.mapped(self.path))
+            for read, what, tensor in ((label_column, "labels", self.label), (column, "groups", self.group))
         )
         for start in range(0, self.num_rows, rows):
             part = slice(start, start + rows)
@@ -79,10 +80,10 @@ def open_safetensors(path: str, wanted: Wanted) -> SafetensorsContent:
 
 
 def label_tensors(path: str) -> dict[str, npt.NDArray[Any]]:
-    """All one-dimensional tensors of a file, for labels that are in a file of their own."""
+    """All one-dimensional tensors of a file, or else its tables, for labels that are in a file of their own."""
     entries, begin, size = _read_header(path)
-    flat = {name: entry for name, entry in entries.items() if len(entry["shape"]) == 1 and entry["dtype"] in _TYPES}
-    return {name: _placed(path, name, entry, begin, size).mapped(path) for name, entry in flat.items()}
+    chosen = label_shaped({name: tuple(entry["shape"]) for name, entry in entries.items() if entry["dtype"] in _TYPES})
+    return {name: label_column(f"{path}: the labels", _placed(path, name, entries[name], begin, size).mapped(path)) for name in chosen}
 
 
 def _read_header(path: str) -> tuple[dict[str, dict[str, Any]], int, int]:

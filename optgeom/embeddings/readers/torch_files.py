@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom.embeddings.readers.file_source import Block
-from optgeom.embeddings.readers.names import Chosen, Header, Wanted, choose
-from optgeom.embeddings.readers.values import as_rows, column, from_tensor, is_tensor, unreadable
+from optgeom.embeddings.readers.names import Chosen, Header, Wanted, choose, label_shaped
+from optgeom.embeddings.readers.values import as_rows, column, from_tensor, is_tensor, label_column, unreadable
 from optgeom.errors import InvalidInputError, MissingDependencyError
 
 
@@ -37,8 +37,8 @@ class TorchContent:
         held = _load(self.path)
         table = held[self.chosen.vector]
         labels, groups = (
-            None if name is None else column(f"{self.path}: the entry {name!r}", held[name])
-            for name in (self.chosen.label, self.chosen.group)
+            None if name is None else read(f"{self.path}: the entry {name!r}", held[name])
+            for read, name in ((label_column, self.chosen.label), (column, self.chosen.group))
         )
         for start in range(0, self.num_rows, rows):
             part = slice(start, start + rows)
@@ -55,8 +55,10 @@ def open_torch(path: str, wanted: Wanted) -> TorchContent:
 
 
 def label_tensors(path: str) -> dict[str, npt.NDArray[Any]]:
-    """All columns of a file, for labels that are in a file of their own."""
-    return {name: column(f"{path}: the labels", value) for name, value in _load(path).items() if len(_header(value).shape) == 1}
+    """All columns of a file, or else its tables, for labels that are in a file of their own."""
+    held = _load(path)
+    chosen = label_shaped({name: _header(value).shape for name, value in held.items()})
+    return {name: label_column(f"{path}: the labels", held[name]) for name in chosen}
 
 
 def _load(path: str) -> dict[str, Any]:

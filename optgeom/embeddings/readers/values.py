@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -67,16 +68,35 @@ def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 
 def column(what: str, values: Any) -> npt.NDArray[Any]:
-    """Labels or group ids as one array (n,), kinds not mixed by numpy; `what` is the subject of the message."""
+    """Group ids as one array (n,), kinds not mixed by numpy; `what` is the subject of the message."""
+    array = _plain(values)
+    if array.ndim != 1:
+        raise InvalidInputError(f"{what} must be one value a row; got shape {array.shape} (pass a one-dimensional array)")
+    return array
+
+
+def label_column(what: str, values: Any) -> npt.NDArray[Any]:
+    """Labels as one array (n,), or a table (n, C), which `ClassNames` converts or refuses row by row: it may be one-hot."""
+    array = _plain(values)
+    if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(value, (list, tuple, np.ndarray)) for value in array):
+        with contextlib.suppress(ValueError):  # rows of different lengths stay as they are, and are refused by row
+            array = np.array(array.tolist())
+    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
+        raise InvalidInputError(f"{what} must be one value a row; got shape {array.shape} (pass a one-dimensional array)")
+    return array
+
+
+def _plain(values: Any) -> npt.NDArray[Any]:
+    """As an array; a column (n, 1) is flattened."""
     if is_tensor(values):
         values = from_tensor(values)
-    # numpy turns ["a", nan] into text, which would make "nan" a class.
-    array = listed(list(values)) if isinstance(values, (list, tuple)) else np.asarray(values)
+    if isinstance(values, (list, tuple)):
+        # numpy turns ["a", nan] into text, which would make "nan" a class.
+        array = listed([value.tolist() if is_tensor(value) else value for value in values])
+    else:
+        array = np.asarray(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    if array.ndim != 1:
-        hint = "one-hot rows: use their argmax(axis=1)" if array.ndim == 2 else "pass a one-dimensional array"
-        raise InvalidInputError(f"{what} must be one value a row; got shape {array.shape} ({hint})")
     if array.dtype.kind == "O" and all(isinstance(value, str) for value in array.tolist()):
         array = array.astype(str)
     return array
