@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+import re
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -142,7 +144,7 @@ def test_ignored_extra_and_coinciding(folder):
     text = words(*data, "--ignore-extra")
     assert "2 rows with label -1" in text
     assert "Not in the geometry 8" in text
-    assert "got 1 others: 8" in refused(3, *data)
+    assert "got 1 other: 8" in refused(3, *data)
 
 
 def test_group_ids(folder):
@@ -279,3 +281,51 @@ def test_a_format_whose_package_is_missing(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (folder / "x.csv").write_text("embedding_0,embedding_1,labels\n1,0,a\n0,1,b\n")
     assert "pip install 'optgeom[io]'" in refused(6, "--embeddings", "x.csv")
+
+
+def test_a_report_whose_package_is_missing(folder, monkeypatch):
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "jinja2" else real(name, *rest))
+    assert "a report needs jinja2: pip install 'optgeom[plot]'" in refused(6, *DATA, "--report", "r.html")
+    assert not (folder / "r.html").exists()
+
+
+@pytest.mark.parametrize("option, name", [("--out", "v.json"), ("--report", "r.html")])
+def test_a_disk_that_is_full(option, name, folder):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    (folder / name).symlink_to("/dev/full")
+    assert refused(3, *DATA, option, name) == f"cannot write {name}: No space left on device"
+
+
+# --- names and terminals -----------------------------------------------------------------------------------------------------------------
+
+ODD = ("cat", 'a, "b"; <b>x</b>', "<script>alert(1)</script>", "naïve 猫", "line\nend " + "x" * 90)
+
+
+def test_names_of_any_kind(folder):
+    names = np.array(ODD)
+    np.save("names.npy", names[Y])
+    (folder / "c.json").write_text(json.dumps(dict(zip(ODD, COUNTS, strict=True))), encoding="utf-8")
+    data = ("--embeddings", "x.npy", "--labels", "names.npy", "--counts-file", "c.json", *LOSS)
+    found = validated(*data, "--report", "r.html")
+    assert sorted(found["names"]) == sorted(ODD)
+    assert "\n" not in found["sentence"]
+    page = (folder / "r.html").read_text(encoding="utf-8")
+    assert "<script" not in page and "<b>x</b>" not in page and "naïve 猫" in page
+    all_but_one = [part for name in ODD[:4] for part in ("--ignore-label", name)]
+    assert "must have two classes of the geometry at least; got 1" in refused(3, *data, *all_but_one)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_numbers_are_whole_on_any_terminal(width, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    np.save("names.npy", np.array([f"a class with a name that is long {k}" for k in range(5)])[Y])
+    done = run("--embeddings", "x.npy", "--labels", "names.npy", *LOSS)
+    lines = done.stdout.split("Worst pairs")[1].splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert "off by (degrees)" in lines[1] and "a cl" in lines[3]
+    rows = [line for line in lines if " to " in line]
+    assert len(rows) == 10 and all(re.search(r"[0-9.]+ \([0-9.]+ to [0-9.]+\)", line) for line in rows)

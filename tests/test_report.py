@@ -217,7 +217,7 @@ def test_missing_package_names_the_extra(package, tmp_path, monkeypatch):
 
 def test_headlines_are_plain_sentences():
     said = {name: report_text.headline(case(name)) for name in EVERY}
-    assert said["consistent"].startswith("The class means are where the loss wants them, to within ")
+    assert said["consistent"].startswith("The class means are where the loss wants them")
     assert said["differs"] == "1 of 45 pairs of classes is not at the optimal angle"
     assert said["collapsed"] == "1 of 45 pairs of classes has merged, though the loss would keep them apart"
     assert said["nothing-available"] == "These images cannot tell: no pair of classes can be tested"

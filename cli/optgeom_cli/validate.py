@@ -48,38 +48,53 @@ def validate(
     geometry: Annotated[
         Path | None, typer.Option("--geometry", metavar="FILE", help="Optimum from `optgeom solve --out`, instead of classes and loss.")
     ] = None,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="Degrees up to which an angle counts as optimal.")] = 2.0,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Degrees up to which an angle counts as optimal; 0: up to noise.")] = 2.0,
     group_ids: Annotated[
         str | None,
-        typer.Option("--group-ids", metavar="FILE", help="Image that each row is a view of, one id a row.", rich_help_panel=_FILES),
+        typer.Option(
+            "--group-ids",
+            metavar="FILE",
+            help="Where images have several rows (views): the id of its image for each row.",
+            rich_help_panel=_FILES,
+        ),
     ] = None,
     label_column: Annotated[
-        str | None, typer.Option("--label-column", metavar="NAME", help="Column or array of the labels.", rich_help_panel=_FILES)
+        str | None,
+        typer.Option(
+            "--label-column",
+            metavar="NAME",
+            help="Column or array of the labels in the file, unless it is named label, y, ...",
+            rich_help_panel=_FILES,
+        ),
     ] = None,
     vector_column: Annotated[
-        str | None, typer.Option("--vector-column", metavar="NAME", help="Column or array of the vectors.", rich_help_panel=_FILES)
+        str | None,
+        typer.Option(
+            "--vector-column", metavar="NAME", help="Column or array of the vectors, where several could be.", rich_help_panel=_FILES
+        ),
     ] = None,
     group_column: Annotated[
-        str | None, typer.Option("--group-column", metavar="NAME", help="Column or array of the image ids.", rich_help_panel=_FILES)
+        str | None,
+        typer.Option(
+            "--group-column", metavar="NAME", help="Column or array of the image ids, instead of --group-ids.", rich_help_panel=_FILES
+        ),
     ] = None,
     ignore_extra: Annotated[
         bool, typer.Option("--ignore-extra", help="Leave out classes that the geometry does not have, instead of refusing them.")
     ] = False,
     match: Annotated[
-        Match, typer.Option("--match", help="Classes by name, or by the shape they form (the verdict then says so).")
+        Match, typer.Option("--match", help="Match classes by name, or by the shape they form (the verdict then says so).")
     ] = Match.NAMES,
-    workers: Annotated[int, typer.Option("--workers", help="Processes that read shards side by side.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes that read the shards of a folder or pattern side by side.")] = 1,
     dask: Annotated[
         str | None, typer.Option("--dask", metavar="ADDRESS", help="Scheduler of a dask cluster whose workers read the shards.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the rows that metrics of pairs are computed on.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random rows that some metrics are computed on.")] = 0,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write one self-contained page: .html.", rich_help_panel=_PANEL)
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the JSON object: .json.", rich_help_panel=_PANEL)
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the JSON object: .json.", rich_help_panel=_PANEL)] = None,
 ) -> None:
     """How close are the class means of trained embeddings to the optimum of their class proportions and loss?
 

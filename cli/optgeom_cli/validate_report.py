@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 import typer
 from rich import box
@@ -19,6 +20,7 @@ MOST_COLUMNS = 100  # longer lines are hard to read on a wide terminal
 SHOWN_PAIRS = 5
 SHOWN_CLASSES = 8
 SHOWN_NAMES = 5
+_BESIDE = {"CDNV": 68, "accuracy": 79, "CAC": 90}  # columns, and from which width on names fit beside them
 
 _METRICS = {
     "relative_frobenius": "Frobenius error",
@@ -59,7 +61,7 @@ def _print(out: Console, found: Validation, files: Mapping[str, Path]) -> None:
     out.print()
     out.print(_pairs(found))
     out.print()
-    out.print(_classes(found))
+    out.print(_classes(found, out.width))
 
 
 def _summary(found: Validation) -> Iterable[tuple[str, str]]:
@@ -122,7 +124,9 @@ def _interval(value: float | None, low: float | None, high: float | None) -> str
 def _table(title: str, columns: Iterable[tuple[str, bool]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
     for heading, number in columns:
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
+        # Where the terminal is narrow rich takes from the columns that may wrap: names get shorter, numbers stay whole.
+        side: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(heading, justify=side, no_wrap=number, overflow="ellipsis", min_width=None if number else 8)
     return table
 
 
@@ -132,25 +136,30 @@ def _pairs(found: Validation) -> Table:
     for pair in found.worst_pairs(SHOWN_PAIRS):
         low, high = pair.deviation_ci or (None, None)
         cells = (f"{pair.angle_deg:.1f}", f"{pair.optimal_deg:.1f}", _interval(pair.deviation, low, high))
-        table.add_row(Text(short(found.names[pair.first])), Text(short(found.names[pair.second])), *cells)
+        table.add_row(_class(found.names[pair.first]), _class(found.names[pair.second]), *cells)
     return table
 
 
-def _classes(found: Validation) -> Table:
-    columns = (("class", False), ("images", True), ("rho", True), ("worst with", False), ("off by (degrees)", True), ("CDNV", True))
-    table = _table(f"Classes in most trouble (of {found.num_classes})", (*columns, ("accuracy", True), ("CAC", True)))
+def _classes(found: Validation, width: int) -> Table:
+    columns = (("class", False), ("images", True), ("rho", True), ("worst with", False), ("off by (degrees)", True))
+    beside = [heading for heading, least in _BESIDE.items() if width >= least]
+    title = f"Classes in most trouble (of {found.num_classes})"
+    table = _table(title, (*columns, *((heading, True) for heading in beside)))
     for row in found.classes[:SHOWN_CLASSES]:
+        more = {"CDNV": _cell(row.cdnv), "accuracy": _cell(row.nearest_mean), "CAC": _cell(row.cac)}
         table.add_row(
-            Text(short(row.name)),
+            _class(row.name),
             str(row.count),
             _cell(row.rho),
-            Text("n/a" if row.worst_pair is None else short(row.worst_pair)),
+            _class("n/a" if row.worst_pair is None else row.worst_pair),
             _interval(row.deviation, row.low, row.high),
-            _cell(row.cdnv),
-            _cell(row.nearest_mean),
-            _cell(row.cac),
+            *(more[heading] for heading in beside),
         )
     return table
+
+
+def _class(name: str) -> Text:
+    return Text(short(name), no_wrap=True, overflow="ellipsis")
 
 
 def _cell(value: float | None) -> str:

@@ -4,7 +4,8 @@ In this order, with all intervals simultaneous and delta the tolerance:
 
     collapsed      a pair whose optimal angle is at least 20 degrees is certainly closer than 10
     differs        a pair deviates from its optimal angle by more than delta, sampling noise set aside (low > delta)
-    consistent     no pair can be off by more than 15 degrees (X = max high): "consistent within X degrees"
+    consistent     errors above X = max high <= 15 degrees are ruled out: "consistent within X degrees". Errors between delta and X are
+                   not: X says how much these images could have seen, not how far the embedding is from the optimum
     inconclusive   otherwise: some classes have too few images, or there is no certified optimum to be consistent with
 
 The tolerance is there because no trained network attains the optimum: "sampling noise only" (delta = 0) is rejected by any large sample.
@@ -31,6 +32,7 @@ CONSISTENT_DEG = 15.0
 TIGHT_RHO = 0.7
 # arccos turns one unit of rounding next to a cosine of 1 into a microdegree: an exact embedding must not differ at tolerance 0.
 ROUNDING_DEG = 1e-5
+SHOWN_DEG = 0.05  # half of the last digit that sentences show
 NAMED_PAIRS = 3
 NAMED_CLASSES = 5
 KEPT_PAIRS = 1000
@@ -151,7 +153,10 @@ def embedding_verdict(
         deciding = np.zeros_like(upper)
         settled = interval is not None and not wide.any() and not small and not directions.without_direction
         name = "consistent" if settled and not bracket else "inconclusive"
-        sentence = _consistent(held["within_deg"], bracket) if settled else _inconclusive(directions, held, bool(wide.any()), delta)
+        if settled:
+            sentence = _consistent(deviations, intervals, held["within_deg"], delta, bracket)
+        else:
+            sentence = _inconclusive(directions, held, bool(wide.any()), delta)
     sentence += _remarks(held["spread"], median, missing)
     pairs = _pairs(deviations, deciding)
     return EmbeddingVerdict(
@@ -231,16 +236,23 @@ def _differs(deviations: Deviations, chosen: npt.NDArray[np.bool_], delta: float
     return f"differs from {what}: {some}: {_list(parts, number)}{_busiest(deviations.names, chosen)}."
 
 
-def _consistent(within: float, bracket: bool) -> str:
+def _consistent(deviations: Deviations, intervals: PairIntervals, within: float, delta: float, bracket: bool) -> str:
     if bracket:
         return (
             f"inconclusive: every angle is within {within:.1f} degrees of the best geometry found in so few dimensions, but that "
             "geometry is not certified to be the optimum, so there is nothing to be consistent with."
         )
-    return (
-        f"consistent within {within:.1f} degrees of the optimum: no pair of classes is off by more than sampling noise and the tolerance "
-        f"explain, and with these numbers of images none can be off by more than {within:.1f} degrees."
+    surely = f"surely off by more than {delta:g}" if delta else "off by more than sampling noise explains"
+    said = (
+        f"consistent within {within:.1f} degrees of the optimum: no pair of classes is {surely}, and errors above {within:.1f} degrees are "
+        f"ruled out for all of them together ({100 * (1 - intervals.alpha):g} % confidence)."
     )
+    if within <= delta + SHOWN_DEG:
+        return said
+    first, second = np.unravel_index(int(np.nanargmax(np.where(intervals.tested, deviations.high, np.nan))), deviations.high.shape)
+    below = f"between {delta:g} and {within:.1f} degrees" if delta else f"up to {within:.1f} degrees"
+    widest = f"{deviations.names[min(first, second)]} and {deviations.names[max(first, second)]}"
+    return f"{said} Errors {below} are not ruled out with these numbers of images, least of all for {widest}."
 
 
 def _inconclusive(directions: Directions, held: dict[str, Any], wide: bool, delta: float) -> str:

@@ -113,7 +113,9 @@ def headline(validation: Validation) -> str:
     judged = validation.judgement
     number, tested = judged.num_pairs, validation.intervals.num_pairs
     if validation.verdict == "consistent":
-        return f"The class means are where the loss wants them, to within {judged.within_deg or 0.0:.1f} degrees"
+        within = judged.within_deg or 0.0
+        seen = "" if within <= judged.tolerance_deg else ", as far as these images can tell"
+        return f"The class means are where the loss wants them{seen}: errors above {within:.1f} degrees are ruled out"
     some = f"{number} of {tested} pairs of classes" if tested > 1 else "The pair of classes"
     are, have = ("is", "has") if number == 1 else ("are", "have")
     if validation.verdict == "differs":
