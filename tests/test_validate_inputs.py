@@ -239,6 +239,18 @@ def test_shards_that_do_not_go_together(tmp_path):
             og.validate(folder, geometry=GEOMETRY)
 
 
+def test_images_across_shards_on_several_workers(tmp_path):
+    pytest.importorskip("joblib")
+    labels, ids = np.repeat(Y[:220], 2), np.repeat(np.arange(220), 2)  # two views of an image, one in each of two shards at the cut
+    rows = MEANS[labels] + 0.1 * RNG.normal(size=(440, 8))
+    for number, part in enumerate((slice(0, 201), slice(201, 440))):
+        np.savez(tmp_path / f"s{number}.npz", X=rows[part], y=labels[part])
+    one, two = (og.validate(tmp_path, geometry=GEOMETRY, group_ids=ids, workers=workers) for workers in (1, 2))
+    assert one.num_images == two.num_images == 220
+    np.testing.assert_array_equal(one.directions.gram, two.directions.gram)
+    agrees(two, og.validate(rows.reshape(220, 2, 8), Y[:220], GEOMETRY), 1e-10)
+
+
 # --- extremes ----------------------------------------------------------------------------------------------------------------------------
 
 

@@ -62,6 +62,14 @@ def test_classes_of_the_embeddings_only_are_refused_by_name():
         og.validate(X, labels, named(WORDS.tolist()))
 
 
+def test_numbers_and_names_that_cannot_meet():
+    named = og.solve(og.ClassDistribution.from_counts({"cat": 60, "dog": 30, "fox": 20}), og.SupCon(0.5))
+    with pytest.raises(og.InvalidInputError, match=r"the labels are numbers: give the training counts as a list in the order of these"):
+        og.validate(X, Y % 3, named)
+    with pytest.raises(og.InvalidInputError, match=r"the labels are names: give the training counts by name, as \{name: count\}"):
+        og.validate(X, np.array(["cat", "dog", "fox"])[Y % 3], GEOMETRY)
+
+
 def test_extra_classes_are_left_out_and_counted_on_request():
     kept = Y < 4
     smaller = og.solve(og.ClassDistribution.from_counts(COUNTS[:4], WORDS[:4].tolist()), LOSS)

@@ -86,7 +86,7 @@ def match_names(learned: Sequence[str], optimal: Sequence[str], ignore_extra: bo
         named = listed([learned[c] for c in extra])
         raise InvalidInputError(
             f"`labels` must be classes of the geometry, {listed(list(optimal))}; "
-            f"got {len(extra)} other{'' if len(extra) == 1 else 's'}: {named} (name the classes of the geometry as the labels do, "
+            f"got {len(extra)} other{'' if len(extra) == 1 else 's'}: {named} ({_remedy([learned[c] for c in extra], optimal)}, "
             "or leave these out: ignore_labels, ignore_extra; --ignore-label, --ignore-extra)"
         )
     if len(partner) < 2:
@@ -149,6 +149,16 @@ def listed(names: Sequence[str], limit: int = NAMED) -> str:
     """The first names, and how many more."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+def _remedy(extra: Sequence[str], optimal: Sequence[str]) -> str:
+    """How to give both the same names."""
+    mine, theirs = all(map(_NUMBER.fullmatch, extra)), all(map(_NUMBER.fullmatch, optimal))
+    if mine and not any(map(_NUMBER.fullmatch, optimal)):
+        return "the labels are numbers: give the training counts as a list in the order of these numbers"
+    if theirs and not mine:
+        return "the labels are names: give the training counts by name, as {name: count}"
+    return "name the classes of the geometry as the labels do"
 
 
 def _by_number(names: Iterator[tuple[int, str]]) -> dict[int, int]:
