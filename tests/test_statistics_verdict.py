@@ -45,6 +45,22 @@ def test_exact_optimum_is_consistent_at_any_tolerance(tolerance):
     assert not found.spread
 
 
+def test_what_is_ruled_out_and_what_is_not():
+    """X beyond the tolerance: the sentence names the pair that could be off by most; errors below X do not sound excluded."""
+    counts = [400, 200, 60]
+    optimal = optimum(counts)
+    rng = np.random.default_rng(4)
+    rows = sample(means_of(optimal, 6, rng), counts, 0.4, np.eye(6) / np.sqrt(6), rng)
+    found = verdict_of(rows, optimal)
+    x = found.within_deg
+    assert found.verdict == "consistent" and 2.1 < x < 15
+    assert f"errors above {x:.1f} degrees are ruled out for all of them together (95 % confidence)." in found.sentence
+    assert f"Errors between 2 and {x:.1f} degrees are not ruled out with these numbers of images, least of all" in found.sentence
+    assert "for classes c" in found.sentence and " and c2." in found.sentence
+    assert f"Errors up to {x:.1f} degrees are not ruled out" in verdict_of(rows, optimal, tolerance_deg=0.0).sentence
+    assert "not ruled out" not in verdict_of(rows, optimal, tolerance_deg=x + 1).sentence
+
+
 def test_mirrored_embedding_is_the_same():
     means = simplex_means(4)
     means[:, 0] *= -1

@@ -242,7 +242,7 @@ def _consistent(deviations: Deviations, intervals: PairIntervals, within: float,
             f"inconclusive: every angle is within {within:.1f} degrees of the best geometry found in so few dimensions, but that "
             "geometry is not certified to be the optimum, so there is nothing to be consistent with."
         )
-    surely = f"surely off by more than {delta:g}" if delta else "off by more than sampling noise explains"
+    surely = f"surely off by more than {delta:g} degrees" if delta else "off by more than sampling noise explains"
     said = (
         f"consistent within {within:.1f} degrees of the optimum: no pair of classes is {surely}, and errors above {within:.1f} degrees are "
         f"ruled out for all of them together ({100 * (1 - intervals.alpha):g} % confidence)."
@@ -252,7 +252,7 @@ def _consistent(deviations: Deviations, intervals: PairIntervals, within: float,
     first, second = np.unravel_index(int(np.nanargmax(np.where(intervals.tested, deviations.high, np.nan))), deviations.high.shape)
     below = f"between {delta:g} and {within:.1f} degrees" if delta else f"up to {within:.1f} degrees"
     widest = f"{deviations.names[min(first, second)]} and {deviations.names[max(first, second)]}"
-    return f"{said} Errors {below} are not ruled out with these numbers of images, least of all for {widest}."
+    return f"{said} Errors {below} are not ruled out with these numbers of images, least of all for classes {widest}."
 
 
 def _inconclusive(directions: Directions, held: dict[str, Any], wide: bool, delta: float) -> str:

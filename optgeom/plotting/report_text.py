@@ -114,8 +114,8 @@ def headline(validation: Validation) -> str:
     number, tested = judged.num_pairs, validation.intervals.num_pairs
     if validation.verdict == "consistent":
         within = judged.within_deg or 0.0
-        seen = "" if within <= judged.tolerance_deg else ", as far as these images can tell"
-        return f"The class means are where the loss wants them{seen}: errors above {within:.1f} degrees are ruled out"
+        seen = f"to within {within:.1f} degrees" if within <= judged.tolerance_deg else "as far as these images can tell"
+        return f"The class means are where the loss wants them, {seen}"
     some = f"{number} of {tested} pairs of classes" if tested > 1 else "The pair of classes"
     are, have = ("is", "has") if number == 1 else ("are", "have")
     if validation.verdict == "differs":
