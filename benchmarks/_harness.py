@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gc
 import importlib.metadata
@@ -13,7 +14,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -146,9 +147,9 @@ def _blas_threads() -> str:
     return ", ".join(sorted({f"{pool['internal_api']} {pool['num_threads']}" for pool in pools})) or "unknown"
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """All rows to a CSV file, NaN as an empty cell."""
-    names = [field.name for field in fields(Row)]
+def write_rows(path: Path, rows: Iterable[Any], kind: type = Row) -> None:
+    """All rows, of the dataclass `kind`, to a CSV file, NaN as an empty cell."""
+    names = [field.name for field in fields(kind)]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
@@ -157,7 +158,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
             writer.writerow(["" if value != value else f"{value:.6g}" if isinstance(value, float) else value for value in values])
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path, kind: type = Row) -> list[Any]:
     """Rows of a file written by `write_rows`."""
     convert: dict[str, Callable[[str], Any]] = {
         "str": str,
@@ -166,7 +167,17 @@ def read_rows(path: Path) -> list[Row]:
         "bool": lambda text: text == "True",
     }
     with path.open(newline="", encoding="utf-8") as file:
-        return [Row(**{field.name: convert[str(field.type)](line[field.name]) for field in fields(Row)}) for line in csv.DictReader(file)]
+        return [kind(**{field.name: convert[str(field.type)](line[field.name]) for field in fields(kind)}) for line in csv.DictReader(file)]
+
+
+def read_options(description: str, names: Iterable[str], quick: str, into: Path, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The options that the benchmarks share."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help=f"{quick}; prints the tables and writes nothing")
+    parser.add_argument("--only", action="append", choices=tuple(names), help="one hypothesis (may be repeated)")
+    parser.add_argument("--into", type=Path, default=into, help="folder with README.md and results/ to write to")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
 
 
 def write_environment(path: Path, found: Mapping[str, str]) -> None:

@@ -10,7 +10,6 @@ Labels are `numpy.random.default_rng(0).normal(size=(n, dim))` with y-Aware weig
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 import sys
@@ -268,11 +267,8 @@ def run(plan: Plan, names: Iterable[str] = NAMES, report: Callable[[Row], None] 
 
 
 def main(argv: Sequence[str] | None = None, plans: tuple[Plan, Plan] = (FULL, QUICK)) -> int:
-    parser = argparse.ArgumentParser(description="Speed of realize against its rival and its targets.")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute; prints the tables and writes nothing")
-    parser.add_argument("--only", action="append", choices=NAMES, help="one hypothesis (may be repeated)")
-    parser.add_argument("--into", type=Path, default=HERE, help="folder with README.md and results/ to write to")
-    options = parser.parse_args(argv)
+    about = "Speed of realize against its rival and its targets."
+    options = _harness.read_options(about, NAMES, "smaller sizes, under a minute", HERE, argv)
     names = [name for name in NAMES if options.only is None or name in options.only]
     plan = plans[1 if options.quick else 0]
     results, readme = options.into / "results", options.into / "README.md"

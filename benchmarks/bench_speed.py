@@ -10,7 +10,6 @@ certificate, outside the measured time; failures are kept as rows. optgeom's tim
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -263,12 +262,8 @@ def comparable(first: dict[str, str], second: dict[str, str]) -> bool:
 
 
 def main(argv: Sequence[str] | None = None, plans: tuple[Plan, Plan] = (FULL, QUICK)) -> int:
-    parser = argparse.ArgumentParser(description="Speed and memory of optgeom.solve against its rivals.")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, under two minutes; prints the tables and writes nothing")
-    parser.add_argument("--only", action="append", choices=NAMES, help="one hypothesis (may be repeated)")
-    parser.add_argument("--into", type=Path, default=HERE, help="folder with README.md and results/ to write to")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
+    about = "Speed and memory of optgeom.solve against its rivals."
+    options = _harness.read_options(about, NAMES, "smaller sizes, under two minutes", HERE, argv)
     if options.child:
         print(json.dumps(child(json.loads(options.child))))
         return 0

@@ -22,8 +22,6 @@ reset (/proc/self/clear_refs, Linux) and read again after the step (VmHWM); what
 
 from __future__ import annotations
 
-import argparse
-import csv
 import itertools
 import json
 import math
@@ -32,7 +30,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -285,30 +283,9 @@ def _yes(met: bool) -> str:
     return "yes" if met else "**no**"
 
 
-def write_runs(path: Path, runs: Sequence[Run]) -> None:
-    names = [field.name for field in fields(Run)]
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, names, lineterminator="\n")
-        writer.writeheader()
-        for run in runs:
-            values = ((name, f"{value:.6g}" if isinstance(value, float) else value) for name, value in asdict(run).items())
-            writer.writerow({name: "" if value == "nan" else value for name, value in values})
-
-
-def read_runs(path: Path) -> list[Run]:
-    """Runs of a file written by `write_runs`."""
-    kinds: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": lambda text: float(text) if text else math.nan}
-    with path.open(newline="", encoding="utf-8") as stream:
-        return [Run(**{field.name: kinds[str(field.type)](line[field.name]) for field in fields(Run)}) for line in csv.DictReader(stream)]
-
-
 def main(argv: Sequence[str] | None = None, plans: tuple[Plan, Plan] = (FULL, QUICK)) -> int:
-    parser = argparse.ArgumentParser(description="Time and memory of training losses and the monitor.")
-    parser.add_argument("--quick", action="store_true", help="smaller batches, half a minute; prints the tables and writes nothing")
-    parser.add_argument("--only", action="append", choices=NAMES, help="one hypothesis (may be repeated)")
-    parser.add_argument("--into", type=Path, default=HERE, help="folder with README.md and results/ to write to")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
+    about = "Time and memory of training losses and the monitor."
+    options = _harness.read_options(about, NAMES, "smaller batches, half a minute", HERE, argv)
     if options.child:
         print(json.dumps(child(json.loads(options.child))))
         return 0
@@ -318,7 +295,7 @@ def main(argv: Sequence[str] | None = None, plans: tuple[Plan, Plan] = (FULL, QU
     machine = {**_harness.environment(), **_harness.versions("torch", "pytorch-metric-learning")}
     runs: list[Run] = []
     if not options.quick and options.only and (results / "training.csv").exists():
-        runs = [run for run in read_runs(results / "training.csv") if run.hypothesis not in names]
+        runs = [run for run in _harness.read_rows(results / "training.csv", Run) if run.hypothesis not in names]
     for name in names:
         for run in MEASURES[name](plan):
             runs.append(run)
@@ -328,7 +305,7 @@ def main(argv: Sequence[str] | None = None, plans: tuple[Plan, Plan] = (FULL, QU
     print(text)
     if not options.quick:
         results.mkdir(parents=True, exist_ok=True)
-        write_runs(results / "training.csv", runs)
+        _harness.write_rows(results / "training.csv", runs, Run)
         readme.write_text(_harness.replace_between(readme.read_text(encoding="utf-8"), SECTION, text), encoding="utf-8")
     return 0
 

@@ -21,8 +21,6 @@ programs kept busy meanwhile (Linux; empty elsewhere); where there are pairs wit
 
 from __future__ import annotations
 
-import argparse
-import csv
 import json
 import math
 import os
@@ -33,7 +31,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -297,30 +295,9 @@ def _yes(met: bool) -> str:
     return "yes" if met else "**no**"
 
 
-def write_runs(path: Path, runs: Sequence[Run]) -> None:
-    """All runs to a CSV file, NaN as an empty cell."""
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(Run)], lineterminator="\n")
-        writer.writeheader()
-        for run in runs:
-            values = ((name, f"{value:.6g}" if isinstance(value, float) else value) for name, value in asdict(run).items())
-            writer.writerow({name: "" if value == "nan" else value for name, value in values})
-
-
-def read_runs(path: Path) -> list[Run]:
-    """Runs of a file written by `write_runs`."""
-    kinds: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": lambda text: float(text) if text else math.nan}
-    with path.open(newline="", encoding="utf-8") as stream:
-        return [Run(**{field.name: kinds[str(field.type)](line[field.name]) for field in fields(Run)}) for line in csv.DictReader(stream)]
-
-
 def main(argv: Sequence[str] | None = None, plans: tuple[Plan, Plan] = (FULL, QUICK)) -> int:
-    parser = argparse.ArgumentParser(description="Time and memory of validating trained embeddings.")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute; prints the tables and writes nothing")
-    parser.add_argument("--only", action="append", choices=NAMES, help="one hypothesis (may be repeated)")
-    parser.add_argument("--into", type=Path, default=HERE, help="folder with README.md and results/ to write to")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
+    about = "Time and memory of validating trained embeddings."
+    options = _harness.read_options(about, NAMES, "smaller sizes, under a minute", HERE, argv)
     if options.child:
         print(json.dumps(child(json.loads(options.child))))
         return 0
@@ -330,7 +307,7 @@ def main(argv: Sequence[str] | None = None, plans: tuple[Plan, Plan] = (FULL, QU
     machine = _harness.environment()
     runs: list[Run] = []
     if not options.quick and options.only and (results / "validate.csv").exists():
-        runs = [run for run in read_runs(results / "validate.csv") if run.hypothesis not in names]
+        runs = [run for run in _harness.read_rows(results / "validate.csv", Run) if run.hypothesis not in names]
     with tempfile.TemporaryDirectory() as folder:
         if {"first", "memory"} & set(names):
             make_file(Path(folder), plan.rows, plan.classes)
@@ -343,7 +320,7 @@ def main(argv: Sequence[str] | None = None, plans: tuple[Plan, Plan] = (FULL, QU
     print(text)
     if not options.quick:
         results.mkdir(parents=True, exist_ok=True)
-        write_runs(results / "validate.csv", runs)
+        _harness.write_rows(results / "validate.csv", runs, Run)
         readme.write_text(_harness.replace_between(readme.read_text(encoding="utf-8"), SECTION, text), encoding="utf-8")
     return 0
 

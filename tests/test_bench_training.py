@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 try:
+    import _harness
     import bench_training
     from bench_training import MONITOR, OURS, PEER, STEP, Plan, Run
 finally:
@@ -24,7 +25,7 @@ def test_all_hypotheses_run_and_are_written(tmp_path):
     pytest.importorskip("pytorch_metric_learning", reason="the `bench` extra has it")
     (tmp_path / "README.md").write_text("<!-- bench_training:begin -->\n<!-- bench_training:end -->\n", encoding="utf-8")
     assert bench_training.main(["--into", str(tmp_path)], (TINY, TINY)) == 0
-    runs = bench_training.read_runs(tmp_path / "results" / "training.csv")
+    runs = _harness.read_rows(tmp_path / "results" / "training.csv", Run)
     assert not any(run.note for run in runs), runs
     assert {(run.hypothesis, run.what) for run in runs if run.device == "cpu"} == {
         *((name, who) for name in ("loss", "memory") for who in (OURS, PEER)),

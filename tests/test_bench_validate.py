@@ -13,6 +13,7 @@ import pytest
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 try:
+    import _harness
     import bench_validate
     from bench_validate import MOMENTS, ONE, SUM, TWO, Plan, Run
 finally:
@@ -33,7 +34,7 @@ def folder(tmp_path_factory):
 
 
 def test_every_hypothesis_has_rows_and_a_table(folder):
-    runs = bench_validate.read_runs(folder / "results" / "validate.csv")
+    runs = _harness.read_rows(folder / "results" / "validate.csv", Run)
     assert {run.hypothesis for run in runs} == set(bench_validate.NAMES)
     assert not any(run.note for run in runs), runs
     memory = next(run for run in runs if run.hypothesis == "memory")
@@ -46,9 +47,9 @@ def test_every_hypothesis_has_rows_and_a_table(folder):
 
 def test_only_replaces_the_rows_of_one_hypothesis(folder):
     path = folder / "results" / "validate.csv"
-    before = [run for run in bench_validate.read_runs(path) if run.hypothesis != "labels"]
+    before = [run for run in _harness.read_rows(path, Run) if run.hypothesis != "labels"]
     assert bench_validate.main(["--into", str(folder), "--only", "labels"], (TINY, TINY)) == 0
-    assert list(map(repr, (run for run in bench_validate.read_runs(path) if run.hypothesis != "labels"))) == list(map(repr, before))
+    assert list(map(repr, (run for run in _harness.read_rows(path, Run) if run.hypothesis != "labels"))) == list(map(repr, before))
 
 
 def test_quick_writes_nothing(tmp_path, capsys):

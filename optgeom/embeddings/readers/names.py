@@ -24,6 +24,20 @@ class Header:
     dtype: np.dtype[Any]
 
 
+class OfHeader:
+    """A content whose rows are counted in the header of its array."""
+
+    header: Header
+
+    @property
+    def num_rows(self) -> int:
+        return self.header.shape[0]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.header.shape[1:]
+
+
 @dataclass(frozen=True)
 class Wanted:
     """Names that the user gave, for arrays or columns; None where they are to be found."""

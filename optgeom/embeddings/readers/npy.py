@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from optgeom.embeddings.readers.file_source import Block
-from optgeom.embeddings.readers.names import Header
+from optgeom.embeddings.readers.names import Header, OfHeader
 from optgeom.embeddings.readers.values import as_rows, check_embeddings, unreadable
 from optgeom.errors import InvalidInputError
 
@@ -27,21 +27,13 @@ def read_header(file: IO[bytes]) -> tuple[Header, bool]:
 
 
 @dataclass(frozen=True)
-class NpyContent:
+class NpyContent(OfHeader):
     """An `.npy` file whose header was read."""
 
     path: str
     header: Header
     fortran: bool
     offset: int
-
-    @property
-    def num_rows(self) -> int:
-        return self.header.shape[0]
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self.header.shape[1:]
 
     def blocks(self, rows: int) -> Iterator[Block]:
         order: Any = "F" if self.fortran else "C"

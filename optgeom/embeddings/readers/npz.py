@@ -13,28 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom.embeddings.readers.file_source import Block
-from optgeom.embeddings.readers.names import Chosen, Header, Wanted, choose
+from optgeom.embeddings.readers.names import Chosen, Header, OfHeader, Wanted, choose
 from optgeom.embeddings.readers.npy import read_header
 from optgeom.embeddings.readers.values import as_rows, column, label_column, unreadable
 from optgeom.errors import InvalidInputError
 
 
 @dataclass(frozen=True)
-class NpzContent:
+class NpzContent(OfHeader):
     """An `.npz` file whose arrays were chosen."""
 
     path: str
     chosen: Chosen
     header: Header
     fortran: bool
-
-    @property
-    def num_rows(self) -> int:
-        return self.header.shape[0]
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self.header.shape[1:]
 
     def blocks(self, rows: int) -> Iterator[Block]:
         with _opened(self.path) as archive:

@@ -12,26 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom.embeddings.readers.file_source import Block
-from optgeom.embeddings.readers.names import Chosen, Header, Wanted, choose, label_shaped
+from optgeom.embeddings.readers.names import Chosen, Header, OfHeader, Wanted, choose, label_shaped
 from optgeom.embeddings.readers.values import as_rows, column, from_tensor, is_tensor, label_column, unreadable
 from optgeom.errors import InvalidInputError, MissingDependencyError
 
 
 @dataclass(frozen=True)
-class TorchContent:
+class TorchContent(OfHeader):
     """A file of tensors that were chosen; it is opened again for each pass."""
 
     path: str
     chosen: Chosen
     header: Header
-
-    @property
-    def num_rows(self) -> int:
-        return self.header.shape[0]
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self.header.shape[1:]
 
     def blocks(self, rows: int) -> Iterator[Block]:
         held = _load(self.path)
