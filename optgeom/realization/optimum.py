@@ -20,7 +20,7 @@ from optgeom.solvers.primal_dual import solve_primal_dual
 
 START_COLUMNS = 16
 STAIRCASE = "low-rank staircase"
-SMALL = 150  # samples up to which the primal-dual method is faster than any second step of the staircase
+SMALL = 150  # samples up to which the primal-dual method is tried as soon as the first columns are all in use
 SMALL_STEPS = 20
 LARGEST_APART = 500  # samples up to which groups are taken apart for the other methods
 HIGH_RANK = 0.45  # share of n in columns, all in use, beyond which the primal-dual method is faster

@@ -11,8 +11,8 @@ g_b the other eigenvalues of -(Z - s A)/s with eigenvectors U, the semismooth Ne
 
 where H is the Hessian of f. H is elementwise but for the coupling within rows, which is a graph Laplacian on n points; eliminating dA
 leaves a positive definite system in X, of size n x k instead of n x n, and conjugate gradients with the k x k blocks of one row as
-preconditioner solve it in some 50 to 200 products of 4 n^2 k operations. (In matrix space, as in the augmented Lagrangian, the same
-step needs thousands: pairs of samples with hardly any weight have hardly any curvature. Here they are inverted exactly.)
+preconditioner solve it mostly in 50 to 200 products of 4 n^2 k operations. (In matrix space, as in the augmented Lagrangian, 300 were
+often not enough: pairs of samples with hardly any weight have hardly any curvature. Here they are inverted exactly.)
 
 A step sized by its largest entry would be ruled by those flat pairs. As log(P_ij + P_ji) is what is nearly linear in A_ij, a rise dA
 is replaced by tau log(1 + dA / tau), a fall is limited to tau; near the optimum both are the Newton step itself. There is no further
@@ -41,7 +41,7 @@ from optgeom.solvers.low_rank import Judged
 STEPS = 60
 PATIENCE = 12  # steps without a smaller violation after which the search is given up
 SETTLING = 5  # first steps, which fit cosines and dual to each other: the violation says nothing yet
-PENALTY = 0.05  # s: weighs cosines against the dual; .03 to .1 took the same number of steps for tau from .05 to .5
+PENALTY = 0.05  # s: weighs cosines against the dual; for tau from .05 to .5 all of .01 to .1 converged, .3 in part only
 ACCURACY = 1e-3  # of the linear system: at 1e-2 the set of dual directions no longer settles
 PRODUCTS = 600
 SMALLEST_SUM = 1e-150  # of P_ij + P_ji: the curvature of flatter pairs has no inverse in floating point
@@ -178,7 +178,7 @@ def applies(program: WeightedProgram) -> bool:
 
 
 def solve_primal_dual(
-    program: WeightedProgram, start: Array, judge: Callable[[Array], J], good_gap: float, dual: Array | None = None
+    program: WeightedProgram, start: Array, judge: Callable[[Array], J], good_gap: float
 ) -> tuple[J | None, int]:
     """Best judged matrix, None where the method found nothing to judge, and the number of steps.
 
@@ -192,13 +192,11 @@ def solve_primal_dual(
         Matrix -> risk and certificate; it may be given matrices that are slightly indefinite.
     good_gap : float
         Gap relative to 1 + |risk| at which the search ends.
-    dual : (n, n), optional
-        Positive semidefinite; by default the one that belongs to `start`.
     """
     best: J | None = None
     if not applies(program):
         return None, 0
-    gram, dual = start, dual_start(program, start) if dual is None else dual
+    gram, dual = start, dual_start(program, start)
     smallest, since, judged = np.inf, 0, np.inf
     for taken in range(1, STEPS + 1):
         try:
