@@ -21,7 +21,7 @@ from optgeom.sampling.pairs import Pairs
 from optgeom.sampling.recover import Recovery, recover
 from optgeom.solvers.api import certify_gram, solve
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "Certificate",

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,21 @@ def test_imports_run_one_way(path):
         assert there in LEVEL, f"{name} is no room"
         allowed = LEVEL[there] < LEVEL[here] or there == here or (LEVEL[there] == LEVEL[here] and here not in PARALLEL)
         assert allowed, f"{relative(path)} imports {name}: {there} comes after {here}"
+
+
+@pytest.mark.parametrize("folder", ["optgeom", "cli", "tests", "benchmarks", "docs"])
+def test_files_are_short(folder):
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in sources(ROOT / folder)}
+    assert lengths
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert project["version"] == optgeom.__version__
+    assert f"version: {optgeom.__version__}" in citation.splitlines()
+    assert f"## {optgeom.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_pictures_compute_nothing():
