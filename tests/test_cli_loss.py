@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
+from functools import partial
 
+import command_line
 import pytest
-from optgeom_cli.main import app
-from typer.testing import CliRunner
 
-
-def run(*arguments):
-    return CliRunner().invoke(app, ["loss", *map(str, arguments)])
-
-
-def found(*arguments):
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("\n") == 1
-    return json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
-
-
-def shown(*arguments):
-    done = run(*arguments)
-    assert done.exit_code == 0, done.output
-    return " ".join(done.stdout.split())
+run = partial(command_line.run, "loss")
+found = partial(command_line.answer, "loss")
+shown = partial(command_line.words, "loss")
 
 
 @pytest.mark.parametrize(

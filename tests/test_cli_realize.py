@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
+from functools import partial
 
+import command_line
 import numpy as np
 import pytest
 import scipy.sparse
-from optgeom_cli.main import app
 from reference import GOLDEN
-from typer.testing import CliRunner
 
 from optgeom.realization.api import realize
 from optgeom.realization.weights import Weights
@@ -32,21 +31,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["realize", *map(str, arguments)])
-
-
-def realized(*arguments):
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("\n") == 1
-    return json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
-
-
-def words(*arguments):
-    done = run(*arguments)
-    assert done.exit_code == 0, done.output
-    return " ".join(done.stdout.split())
+run = partial(command_line.run, "realize")
+realized = partial(command_line.answer, "realize")
+words = partial(command_line.words, "realize")
 
 
 # --- JSON --------------------------------------------------------------------------------------------------------------------------------

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from functools import partial
 
+import command_line
 import pytest
 from optgeom_cli import progress
 from optgeom_cli import scan as command
-from optgeom_cli.main import app
 from optgeom_cli.output import UsageError
-from typer.testing import CliRunner
 
 import optgeom as og
 from optgeom.collapse import scan as scans
@@ -20,22 +19,9 @@ SMALL = ("--majority", ".5,.95", "--classes", 3, "--temperature", "1,2", "--nega
 FAILING = ("--majority", ".4,.9", "--classes", 3, "--temperature", ".002,.5", "--negatives", 1, "--alpha", 0)
 USUAL = ("--majority", ".1:.95:10", "--temperature", ".1", "--loss", "supcon")
 
-
-def run(*arguments):
-    return CliRunner().invoke(app, ["scan", *map(str, arguments)])
-
-
-def scanned(*arguments):
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("\n") == 1
-    return json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
-
-
-def words(*arguments):
-    done = run(*arguments)
-    assert done.exit_code == 0, done.output
-    return " ".join(done.stdout.split())
+run = partial(command_line.run, "scan")
+scanned = partial(command_line.answer, "scan")
+words = partial(command_line.words, "scan")
 
 
 def test_json_keys(tmp_path):

@@ -4,58 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
+import command_line
 import numpy as np
 import pytest
 import reference
 from optgeom_cli import loss_input, solve_report
-from optgeom_cli.main import app
 from optgeom_cli.output import UsageError
-from typer.testing import CliRunner
 
 import optgeom as og
 from optgeom import profiles
 
-KEYS = {
-    "num_classes",
-    "names",
-    "proportions",
-    "loss",
-    "risk",
-    "rank",
-    "regime",
-    "gram",
-    "certificate",
-    "coincident_classes",
-    "near_coincident_pairs",
-    "min_angle_deg",
-    "solver",
-}
+KEYS = command_line.SOLVE_KEYS
 COLLAPSED = ("--counts", "950,20,20", "--temperature", 1)
 LIMIT = ("--loss", "infonce", "--negatives", "inf", "--alpha", 0, "--temperature", 1, "--sampling", "scl")
 SQUEEZED = ("--profile", "zipf:20:2", *LIMIT)
 
-
-def run(*arguments):
-    return CliRunner().invoke(app, ["solve", *map(str, arguments)])
-
-
-def solved(*arguments):
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("\n") == 1
-    return json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
-
-
-def shown(*arguments):
-    done = run(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def words(text):
-    """The text without its line breaks and paddings."""
-    return " ".join(text.split())
+run = partial(command_line.run, "solve")
+solved = partial(command_line.answer, "solve")
+shown = partial(command_line.shown, "solve")
+words = command_line.plain
 
 
 def arguments_of(case, folder):

@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
+import command_line
 import numpy as np
 import pytest
 from optgeom_cli import progress
@@ -16,37 +18,11 @@ from typer.testing import CliRunner
 
 import optgeom as og
 
-KEYS = {
-    "num_classes",
-    "names",
-    "proportions",
-    "loss",
-    "risk",
-    "rank",
-    "regime",
-    "gram",
-    "certificate",
-    "coincident_classes",
-    "near_coincident_pairs",
-    "min_angle_deg",
-    "solver",
-}
+KEYS = command_line.SOLVE_KEYS
 
-
-def run(*arguments):
-    return CliRunner().invoke(app, ["solve", *map(str, arguments)])
-
-
-def solved(*arguments):
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("\n") == 1
-    return json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
-
-
-def words(text):
-    """The text without its line breaks and paddings."""
-    return " ".join(text.split())
+run = partial(command_line.run, "solve")
+solved = partial(command_line.answer, "solve")
+words = command_line.plain
 
 
 # ----------------------------------------------------------------------------------------------------------------------------------- files

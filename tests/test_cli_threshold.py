@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 
+import command_line
 import numpy as np
 import pytest
 import reference
 from optgeom_cli import solve as solve_command
-from optgeom_cli.main import app
 from optgeom_cli.threshold import margin_text, odds_text
-from typer.testing import CliRunner
 
 import optgeom as og
 from optgeom.collapse.thresholds import CollapseMargin, collapse_margin, collapse_threshold
 
 INFONCE = ("--loss", "infonce", "--temperature", 1, "--negatives", 8)
 
-
-def run(command, *arguments):
-    return CliRunner().invoke(app, [command, *map(str, arguments)])
-
-
-def found(command, *arguments):
-    done = run(command, *arguments, "--json")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("\n") == 1
-    return json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
-
-
-def shown(command, *arguments):
-    done = run(command, *arguments)
-    assert done.exit_code == 0, done.output
-    return " ".join(done.stdout.split())
+run = command_line.run
+found = command_line.answer
+shown = command_line.words
 
 
 # -------------------------------------------------------------------------------------------------------------------------------- threshold

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.resources
 import json
 import re
+from functools import partial
 from pathlib import Path
 
+import command_line
 import jsonschema
 import numpy as np
 import pytest
-from optgeom_cli.main import app
 from simulated import long_tail, means_of, optimum, sample, shape_root
-from typer.testing import CliRunner
 
 import optgeom as og
 
@@ -35,31 +35,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["validate", *map(str, arguments)])
+run = partial(command_line.run, "validate")
+words = partial(command_line.words, "validate")
+refused = partial(command_line.refused, "validate")
 
 
 def validated(*arguments):
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("\n") == 1
-    found = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+    found = command_line.answer("validate", *arguments)
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
     return found
-
-
-def words(*arguments):
-    done = run(*arguments)
-    assert done.exit_code == 0, done.output
-    return " ".join(done.stdout.split())
-
-
-def refused(code, *arguments):
-    done = run(*arguments)
-    assert done.exit_code == code, done.output
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    return done.stderr.strip()
 
 
 # --- where the optimum comes from --------------------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 
+import command_line
 import numpy as np
 import pytest
-from optgeom_cli.main import app
-from typer.testing import CliRunner
 
 import optgeom as og
 
@@ -33,22 +33,14 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+run = partial(command_line.run, "train")
+refused = partial(command_line.refused, "train")
 
 
 def trained(*arguments):
     done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("\n") == 1 and done.stderr == ""
-    return json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
-
-
-def refused(code, *arguments):
-    done = run(*arguments)
-    assert done.exit_code == code, done.output
-    assert done.stdout == "" and done.stderr.count("\n") == 1
-    return done.stderr.strip()
+    assert done.stderr == ""
+    return command_line.parsed(done)
 
 
 def test_exact_features(folder):
@@ -89,9 +81,8 @@ def test_encoder(folder):
     assert found["held_out"]["max_angle_error_deg"] is not None and found["from_simplex"]["max_angle_error_deg"] is not None
     with np.load("run/embeddings.npz") as held:
         assert held["embeddings"].shape == (48, 4)
-    again = CliRunner().invoke(app, ["validate", "--embeddings", "run/embeddings.npz", "--geometry", "run/geometry.npz", "--json"])
-    assert again.exit_code == 0, again.output
-    assert json.loads(again.stdout)["max_angle_error_deg"] == pytest.approx(found["validation"]["max_angle_error_deg"])
+    again = command_line.answer("validate", "--embeddings", "run/embeddings.npz", "--geometry", "run/geometry.npz")
+    assert again["max_angle_error_deg"] == pytest.approx(found["validation"]["max_angle_error_deg"])
 
 
 def test_encoder_subset_and_sampler(folder):
