@@ -15,7 +15,7 @@ from optgeom_cli.main import app
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -62,8 +62,9 @@ def python(code: str, names: dict[str, Any]) -> str:
     return captured.getvalue()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_prints_what_the_page_says(page):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_code_prints_what_the_page_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # pages may write files, and read what they wrote
     names: dict[str, Any] = {"__name__": page.stem}
     for block in blocks(page):
         assert block.language in ("python", "sh"), f"{page.name}: nobody runs {block.language}"
@@ -72,7 +73,7 @@ def test_code_prints_what_the_page_says(page):
             assert steady(printed) == steady(block.stated)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
