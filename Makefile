@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The release that the tests run with. Where pip is not offered a CPU build of it, this brings gigabytes of CUDA: point pip at one.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test test-all lint bench reproduce clean
+.PHONY: demo test test-all lint bench reproduce docs clean
 .DELETE_ON_ERROR:
 
 # The optimal geometry of a real long-tailed data set: table, picture, file.
@@ -33,9 +33,14 @@ bench: $(VENV)/.installed-bench
 reproduce: $(VENV)/.installed-reproduce
 	OMP_NUM_THREADS=1 $(BIN)/python docs/reproduction/run.py
 
+# The documentation as a static site that opens from disk, site/index.html; every link is checked, and a warning is an error.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BIN)/python docs/website/check_site.py site
+
 # Outputs and caches; the environment stays (remove $(VENV) by hand).
 clean:
-	rm -rf demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf demo dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find optgeom cli tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp an extra set: installing again only when the requirements change.
@@ -44,6 +49,7 @@ $(VENV)/.installed-dev: EXTRAS := torch,data,plot,io,distributed,dev
 $(VENV)/.installed-dev: PINNED := '$(TORCH)'
 $(VENV)/.installed-reproduce: EXTRAS := torch,data,plot
 $(VENV)/.installed-reproduce: PINNED := '$(TORCH)'
+$(VENV)/.installed-docs: EXTRAS := docs
 $(VENV)/.installed-bench: EXTRAS := torch,data,plot,io,distributed,dev,bench
 $(VENV)/.installed-bench: PINNED := '$(TORCH)'
 $(VENV)/.installed-%: pyproject.toml
