@@ -1,6 +1,6 @@
 """Options that many commands share, declared once: a command takes `ClassOptions` or `LossOptions` as one argument.
 
-`with_shared_options` replaces such an argument by the options that it stands for, so that typer sees a flat signature.
+`with_shared_options` replaces such an argument, of any dataclass, by the options that it stands for, so that typer sees a flat signature.
 """
 
 from __future__ import annotations
@@ -75,17 +75,14 @@ class LossOptions:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
-SHARED = (ClassOptions, LossOptions)
-
-
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with its `ClassOptions` and `LossOptions` arguments spread out into the options that they stand for."""
+    """The command with its arguments that are dataclasses spread out into the options that they stand for."""
     hints = typing.get_type_hints(command, include_extras=True)
     spread: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         kind = hints[name]
-        if kind not in SHARED:
+        if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=kind))
             continue
         spread[name] = kind

@@ -50,25 +50,15 @@ def features(
     dim: Annotated[int | None, typer.Option("--dim", help="Embedding dimension (number of classes).")] = None,
     anchors: Annotated[int, typer.Option("--anchors", help="infonce: anchors of a random batch.")] = 2048,
     steps: Annotated[int, typer.Option("--steps", help="Updates.")] = 15000,
-    learning_rate: options.RateOption = None,
-    optimizer: options.OptimizerOption = options.Optimizer.ADAM,
-    average_from: options.AverageOption = 0.5,
-    accumulate: options.AccumulateOption = 1,
-    device: options.DeviceOption = "cpu",
-    seed: options.SeedOption = 0,
-    threads: options.ThreadsOption = 1,
-    log_every: options.LogEveryOption = 500,
-    checkpoint_every: options.CheckpointOption = 5000,
-    resume: options.ResumeOption = False,
-    out: options.OutOption = None,
-    json_output: options.JsonOption = False,
-    plot: options.PlotOption = None,
+    *,
+    run_options: options.FeatureRunOptions,
 ) -> None:
     """Free class means (unconstrained features) on random batches of classes, or on the exact population loss.
 
     SupCon without --batch-size is trained, and solved, with batches of 256 images; with --exact it is the limit of large batches.
     """
-    options.check_outputs(out, plot, resume)
+    run_options.check_outputs()
+    out, resume = run_options.out, run_options.resume
     if exact and resume:
         raise UsageError("--resume goes with random batches; --exact takes seconds (start it again)")
     from optgeom.training.requirements import require_torch
@@ -77,25 +67,14 @@ def features(
     classes, loss = class_options.read(), loss_options.read()
     from optgeom.training.features import train_features
 
-    train_means = functools.partial(train_features, classes, dim=dim, anchors=anchors, seed=seed)
+    train_means = functools.partial(train_features, classes, dim=dim, anchors=anchors, seed=run_options.seed)
     if exact:
-        options.make_settings(threads)
+        run_options.use_threads()
         if out is not None:
             out.mkdir(exist_ok=True)
         run = train_means(loss)
     else:
-        settings = options.make_settings(
-            threads,
-            steps=steps,
-            learning_rate=0.03 if learning_rate is None else learning_rate,
-            optimizer=optimizer.value,
-            average_from=average_from,
-            accumulate=accumulate,
-            device=device,
-            seed=seed,
-            log_every=log_every,
-            checkpoint_every=checkpoint_every,
-        )
+        settings = run_options.settings(steps, learning_rate=0.03)
         loss = options.sampled_loss(loss, FEATURES_BATCH)
         with options.interruptible():
             run = train_means(loss, settings, folder=out, resume=resume, progress=True)
@@ -110,8 +89,8 @@ def features(
         files["means"] = out / "means.npz"
         with _files.atomic_path(files["means"]) as temporary:
             np.savez(temporary, means=run.means, names=np.asarray(run.geometry.names))
-    options.write_common(files, out, plot, run.records, run.geometry, content)
-    _show(content, json_output)
+    options.write_common(files, run_options, run.records, run.geometry, content)
+    _show(content, run_options.json_output)
 
 
 @train.command("encoder")
@@ -130,27 +109,16 @@ def encoder(
     noise: Annotated[float | None, typer.Option("--noise", help="Standard deviation of the noise of a view.")] = None,
     shift: Annotated[int | None, typer.Option("--shift", help="Pixels that a view is moved by, at most.")] = None,
     steps: Annotated[int, typer.Option("--steps", help="Updates.")] = 1500,
-    learning_rate: options.RateOption = None,
-    optimizer: options.OptimizerOption = options.Optimizer.ADAM,
-    average_from: options.AverageOption = 0.5,
-    accumulate: options.AccumulateOption = 1,
-    device: options.DeviceOption = "auto",
-    amp: options.AmpOption = options.Precision.OFF,
-    seed: options.SeedOption = 0,
-    threads: options.ThreadsOption = 1,
-    log_every: options.LogEveryOption = 100,
-    checkpoint_every: options.CheckpointOption = 500,
-    resume: options.ResumeOption = False,
-    out: options.OutOption = None,
-    json_output: options.JsonOption = False,
-    plot: options.PlotOption = None,
+    *,
+    run_options: options.EncoderRunOptions,
 ) -> None:
     """An encoder on real data; then the same comparison as `optgeom validate`.
 
     Classes given by --counts, --counts-file, --proportions or --profile choose a long-tailed subset of the data: its first classes, with
     these counts. --sampler says how its samples are drawn; the optimum follows. SupCon without --batch-size has batches of 64 images.
     """
-    options.check_outputs(out, plot, resume)
+    run_options.check_outputs()
+    out, resume, seed = run_options.out, run_options.resume, run_options.seed
     from optgeom.training.requirements import require_torch
 
     require_torch()
@@ -159,19 +127,7 @@ def encoder(
     power = sampler_power(class_options.sampler)
     loss = options.sampled_loss(loss_options.read(), ENCODER_BATCH)
     samples, held_out = _data(data, data_root, class_options, holdout, seed)
-    settings = options.make_settings(
-        threads,
-        steps=steps,
-        learning_rate=1e-3 if learning_rate is None else learning_rate,
-        optimizer=optimizer.value,
-        average_from=average_from,
-        accumulate=accumulate,
-        device=device,
-        amp=amp.value,
-        seed=seed,
-        log_every=log_every,
-        checkpoint_every=checkpoint_every,
-    )
+    settings = run_options.settings(steps, learning_rate=1e-3, amp=run_options.amp.value)
     from optgeom.training.augmentation import usual_augmentation
     from optgeom.training.encoder_run import train_encoder, weights_of
 
@@ -208,8 +164,8 @@ def encoder(
             torch.save(weights_of(run.encoder), temporary)
         with _files.atomic_path(files["embeddings"]) as temporary:
             np.savez(temporary, embeddings=run.embeddings, labels=run.labels)
-    options.write_common(files, out, plot, run.loop.records, run.geometry, content)
-    _show(content, json_output)
+    options.write_common(files, run_options, run.loop.records, run.geometry, content)
+    _show(content, run_options.json_output)
 
 
 def _data(source: str, root: Path, classes: ClassOptions, holdout: float, seed: int) -> tuple[LabelledData, LabelledData]:

@@ -8,6 +8,7 @@ import enum
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,24 +65,85 @@ PlotOption = Annotated[
 ]
 
 
-def check_outputs(out: Path | None, plot: Path | None, resume: bool) -> None:
-    """Refuse what cannot be written before the run, not after it."""
-    if resume and out is None:
-        raise UsageError("--resume goes with --out DIR, the folder of the run; got none")
-    from optgeom.errors import InvalidInputError
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How to train, and what to write; both commands have their own defaults for some."""
 
-    if out is not None and out.exists() and not out.is_dir():
-        raise InvalidInputError(f"cannot write into {out}: it is a file (give a folder)")
-    if out is not None and not out.absolute().parent.is_dir():
-        raise InvalidInputError(f"cannot make {out}: the folder {out.parent} does not exist (make it first)")
-    if plot is not None:
-        if plot.suffix.lower() not in _ENDINGS:
-            raise UsageError(f"--plot must end in {', '.join(_ENDINGS)}; got {str(plot)!r}")
-        if not plot.absolute().parent.is_dir():
-            raise InvalidInputError(f"cannot write {plot}: the folder {plot.parent} does not exist (make it first)")
-        from optgeom.plotting import require_matplotlib
+    learning_rate: RateOption = None
+    optimizer: OptimizerOption = Optimizer.ADAM
+    average_from: AverageOption = 0.5
+    accumulate: AccumulateOption = 1
+    device: DeviceOption = "auto"
+    seed: SeedOption = 0
+    threads: ThreadsOption = 1
+    log_every: LogEveryOption = 100
+    checkpoint_every: CheckpointOption = 500
+    resume: ResumeOption = False
+    out: OutOption = None
+    json_output: JsonOption = False
+    plot: PlotOption = None
 
-        require_matplotlib()
+    def check_outputs(self) -> None:
+        """Refuse what cannot be written before the run, not after it."""
+        if self.resume and self.out is None:
+            raise UsageError("--resume goes with --out DIR, the folder of the run; got none")
+        from optgeom.errors import InvalidInputError
+
+        out, plot = self.out, self.plot
+        if out is not None and out.exists() and not out.is_dir():
+            raise InvalidInputError(f"cannot write into {out}: it is a file (give a folder)")
+        if out is not None and not out.absolute().parent.is_dir():
+            raise InvalidInputError(f"cannot make {out}: the folder {out.parent} does not exist (make it first)")
+        if plot is not None:
+            if plot.suffix.lower() not in _ENDINGS:
+                raise UsageError(f"--plot must end in {', '.join(_ENDINGS)}; got {str(plot)!r}")
+            if not plot.absolute().parent.is_dir():
+                raise InvalidInputError(f"cannot write {plot}: the folder {plot.parent} does not exist (make it first)")
+            from optgeom.plotting import require_matplotlib
+
+            require_matplotlib()
+
+    def use_threads(self) -> None:
+        """Set the number of threads of torch."""
+        import torch
+
+        from optgeom import _checks
+
+        torch.set_num_threads(int(_checks.integer("threads", self.threads, at_least=1)))
+
+    def settings(self, steps: int, learning_rate: float, **more: Any) -> Settings:
+        """Settings of the run, with the learning rate of the command where none was given; sets the number of threads."""
+        from optgeom.training.settings import Settings
+
+        self.use_threads()
+        return Settings(
+            steps=steps,
+            learning_rate=learning_rate if self.learning_rate is None else self.learning_rate,
+            optimizer=self.optimizer.value,
+            average_from=self.average_from,
+            accumulate=self.accumulate,
+            device=self.device,
+            seed=self.seed,
+            log_every=self.log_every,
+            checkpoint_every=self.checkpoint_every,
+            **more,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureRunOptions(RunOptions):
+    """Steps on free class means are short and many."""
+
+    device: DeviceOption = "cpu"
+    log_every: LogEveryOption = 500
+    checkpoint_every: CheckpointOption = 5000
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderRunOptions(RunOptions):
+    """An encoder may run in half precision."""
+
+    amp: AmpOption = Precision.OFF
 
 
 @contextlib.contextmanager
@@ -96,17 +158,6 @@ def interruptible() -> Iterator[None]:
         raise typer.Exit(128 + error.signal) from error
 
 
-def make_settings(threads: int, **given: Any) -> Settings:
-    """Settings of the run, and the number of threads."""
-    import torch
-
-    from optgeom import _checks
-    from optgeom.training.settings import Settings
-
-    torch.set_num_threads(int(_checks.integer("threads", threads, at_least=1)))
-    return Settings(**{name: value for name, value in given.items() if value is not None})
-
-
 def sampled_loss(loss: Loss, batch: int) -> Loss:
     """A loss that random batches have: SupCon without a batch size (the limit) takes `batch`, and its optimum is that of this size."""
     from optgeom.losses import SupCon
@@ -117,11 +168,12 @@ def sampled_loss(loss: Loss, batch: int) -> Loss:
 
 
 def write_common(
-    files: dict[str, Path], out: Path | None, plot: Path | None, records: list[dict[str, Any]], geometry: Geometry, content: dict[str, Any]
+    files: dict[str, Path], run: RunOptions, records: list[dict[str, Any]], geometry: Geometry, content: dict[str, Any]
 ) -> None:
     """Geometry, results and picture; the names of the files are added to `files`."""
     from optgeom import _files
 
+    out, plot = run.out, run.plot
     if plot is not None:
         from optgeom.plotting import save_figure
         from optgeom.plotting.training import plot_training
