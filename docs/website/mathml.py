@@ -16,6 +16,8 @@ WORD = r"<mi>(?:log|exp|min|max|Diag|diag|tr|KL)</mi>"
 BEFORE_WORD = re.compile(rf"(</(?:mi|mn|msub|msup|msubsup|mfrac)>)(?={WORD})")
 AFTER_WORD = re.compile(rf"({WORD})(?=<m(?!o))")
 RELATION = re.compile(r"<m[io]>(&#x02AB0;|&#x027FA;)</m[io]>")
+# Bars and slashes would get the space of an operator between two terms.
+TIGHT = re.compile(r'<mo(?: stretchy="false")?>(&#x0007C;|&#x02016;|&#x0002F;)</mo>')
 SPACE = '<mspace width="0.17em"/>'
 
 
@@ -31,6 +33,7 @@ def formula(latex: str, display: str) -> str:
     found = SPELLED.sub(lambda match: f"<mi>{re.sub('<[^>]*>', '', match[1])}</mi>", found)
     found = BEFORE_WORD.sub(rf"\1{SPACE}", found)
     found = AFTER_WORD.sub(rf"\1{SPACE}", found)
+    found = TIGHT.sub(r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', found)
     return RELATION.sub(r'<mo lspace="0.28em" rspace="0.28em">\1</mo>', found)
 
 

@@ -10,9 +10,10 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.structure.files import File, Files
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
@@ -66,6 +67,8 @@ def _parts(markdown: str) -> Iterator[str]:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the home page, the page of commands, and every file outside docs/ that a page links to."""
+    from mkdocs.structure.files import File
+
     _origin.clear()
     wanted = [*ALWAYS]
     for file in files.documentation_pages():
@@ -78,6 +81,8 @@ def on_files(files: Files, config: Any) -> Files:
         content = (ROOT / path).read_text(encoding="utf-8")
         if path.endswith(".md"):
             wanted.extend(targets(content, path))
+            if place == "index.md":
+                content = "---\nhide: [navigation]\n---\n\n" + content
         else:
             language = {"py": "python"}.get(path.rsplit(".", 1)[-1], "text")
             content = LISTING.format(path=path, language=language, content=content)
