@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The release that the tests run with. Where pip is not offered a CPU build of it, this brings gigabytes of CUDA: point pip at one.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test test-all lint bench reproduce docs clean
+.PHONY: demo test test-all lint bench bench-quick reproduce docs clean
 .DELETE_ON_ERROR:
 
 # The optimal geometry of a real long-tailed data set: table, picture, file.
@@ -24,10 +24,13 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-BENCHMARKS := $(wildcard benchmarks/bench_*.py)
+# Every table of benchmarks/README.md, written one by one; an hour. What an interrupted run left: benchmarks/run.py --resume.
 bench: $(VENV)/.installed-bench
-	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
-	$(if $(BENCHMARKS),,@echo "there are no benchmarks yet")
+	$(BIN)/python benchmarks/run.py
+
+# Small sizes, once, into a temporary folder: does everything still run? Minutes.
+bench-quick: $(VENV)/.installed-bench
+	$(BIN)/python benchmarks/run.py --quick
 
 # Every experiment of docs/reproduction.md, its figures and the page: minutes on two processors.
 reproduce: $(VENV)/.installed-reproduce

@@ -1,55 +1,74 @@
-"""What every benchmark needs: one row a run, fair timing, peak memory, the machine in words, tables between markers."""
+"""Fair timing: one row a run, rivals in turns, peak memory of a fresh process, what other programs did meanwhile."""
 
 from __future__ import annotations
 
-import argparse
-import csv
 import gc
-import importlib.metadata
 import json
 import math
 import os
-import platform
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("optgeom", "numpy", "scipy", "cvxpy", "clarabel", "scs")
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-LOAD = "load average before the run"
+ENTRY = Path(__file__).resolve().parent / "run.py"
+OURS = "optgeom"
+QUIET = 0.1  # cores kept busy by other programs
 
 
 @dataclass(frozen=True)
 class Row:
     """One run of one solver; a run that failed is a row too, with the reason in `note`.
 
-    `gap`, `backward_error` and `certified` are recomputed from the returned matrix by `optgeom.certificates.certify`, whoever returned
-    it; NaN where a run has no matrix to certify (a bare eigendecomposition, a failure). `solver_seconds` is the part of `seconds` that
-    a modelling layer attributes to its solver. `excess_risk` and `cosine_error` (largest difference of a cosine) are against the certified
-    answer of optgeom. Memory in MiB: peak of a fresh process, and its peak before the measured call.
+    `size` is the number of classes or samples. `gap`, `backward_error` and `certified` are recomputed from the returned matrix by
+    optgeom's certificate, whoever returned it; NaN where a run has no matrix to certify. `solver_seconds` is the part of `seconds` that
+    a modelling layer attributes to its solver. `excess` (of the loss) and `cosine_error` (largest difference of a cosine) are against the
+    certified answer of optgeom; `difference` is the error that the table names. Memory in MiB: peak of a fresh process, its peak
+    before the measured call, and what the call added where that is measured at once. `busy_elsewhere`: cores that other programs used.
+    `run` points into machines.csv.
     """
 
-    hypothesis: str
     case: str
     solver: str
-    C: int
-    k: str
+    size: int
     repeat: int
-    seconds: float
+    seconds: float = math.nan
+    k: str = ""
     solver_seconds: float = math.nan
     gap: float = math.nan
     backward_error: float = math.nan
-    excess_risk: float = math.nan
+    excess: float = math.nan
     cosine_error: float = math.nan
+    difference: float = math.nan
     certified: bool = False
     peak_mb: float = math.nan
     baseline_mb: float = math.nan
+    extra_mb: float = math.nan
+    busy_elsewhere: float = math.nan
     note: str = ""
+    run: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """No time was measured, or no matrix came where the note says why."""
+        return math.isnan(self.seconds) or self.note.startswith("failed: ")
+
+
+def failure(error: Exception) -> str:
+    """First line of an error, as the note of a failed run."""
+    return f"failed: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:160]}"
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    """What one untimed call returns, or the exception that it raises: a failure shows again where it is timed."""
+    try:
+        return call()
+    except Exception as error:
+        return error
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -80,125 +99,64 @@ def alternate(calls: Mapping[str, Callable[[], Any]], repeats: Mapping[str, int]
             yield name, turn, seconds, result
 
 
+def watched(call: Callable[[], Any]) -> tuple[float, Any, float]:
+    """Seconds, result, and the cores that other programs kept busy meanwhile."""
+    busy = busy_seconds()
+    seconds, result = timed(call)
+    return seconds, result, max(0.0, (busy_seconds() - busy) / seconds)
+
+
+def busy_seconds() -> float:
+    """CPU seconds that all other programs have used since the machine started, NaN where the system does not say."""
+    tick = os.sysconf("SC_CLK_TCK")
+    try:
+        cores = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        own = sum(_own_ticks(folder) for folder in Path("/proc").glob("[0-9]*"))
+    except OSError:
+        return math.nan
+    idle = int(cores[3]) + int(cores[4])
+    return (sum(map(int, cores[:8])) - idle - own) / tick
+
+
+def _own_ticks(folder: Path) -> int:
+    """User and system time of a process, if it is this one or one of its workers."""
+    try:
+        fields = (folder / "stat").read_text().rsplit(") ", 1)[1].split()
+    except OSError:  # it ended meanwhile
+        return 0
+    return int(fields[11]) + int(fields[12]) if os.getpid() in (int(folder.name), int(fields[1])) else 0
+
+
+def wait_for_quiet() -> None:
+    """Return when other programs use less than `QUIET` cores, or after a minute."""
+    for _ in range(30):
+        before = busy_seconds()
+        time.sleep(2)
+        if not busy_seconds() - before > 2 * QUIET:
+            return
+
+
+def memory_mb(what: str) -> float:
+    """A figure of this process from /proc, in MiB: VmRSS, VmHWM (largest so far) or RssAnon; NaN where the system does not say."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.split(f"{what}:")[1].split()[0]) / 1024
+    except (OSError, IndexError):
+        return math.nan
+
+
 def peak_mb() -> float:
     """Largest resident memory of this process so far, in MiB."""
-    try:
-        # Not ru_maxrss where this exists: a child process starts with the maximum of its parent there.
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
-    except (OSError, IndexError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    # Not ru_maxrss where VmHWM exists: a child process starts with the maximum of its parent there.
+    held = memory_mb("VmHWM")
+    return held if held == held else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def in_fresh_process(script: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON object that `script --child ARGUMENTS` prints, or {"note": reason} when it fails."""
-    command = [sys.executable, str(script), "--child", json.dumps(arguments)]
+def in_fresh_process(module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What `child(arguments)` of a benchmark module returns in a process of its own, or {"note": reason} when it fails."""
+    command = [sys.executable, str(ENTRY), "--child", module, json.dumps(arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"note": f"exit status {done.returncode}: {last}"}
+        return {"note": f"failed: exit status {done.returncode}: {last}"}
     return dict(json.loads(done.stdout))
-
-
-def environment() -> dict[str, str]:
-    """The machine and the versions, in words: no host name, no path."""
-    found = {"cpu": f"{_cpu_model()}, {_cores()} cores", "memory": f"{_memory_gib():.0f} GiB", "system": platform.system()}
-    found["python"] = platform.python_version()
-    found.update(versions(*PACKAGES))
-    found["BLAS threads"] = _blas_threads()
-    found[LOAD] = f"{os.getloadavg()[0]:.1f}"
-    return found
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """Installed version of each package."""
-    found = {}
-    for package in packages:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()
-
-
-def _memory_gib() -> float:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-
-
-def _blas_threads() -> str:
-    try:
-        from threadpoolctl import threadpool_info
-    except ImportError:
-        held = [f"{name}={os.environ[name]}" for name in THREAD_VARIABLES if name in os.environ]
-        return ", ".join(held) or f"library default ({_cores()} cores)"
-    pools = threadpool_info()
-    return ", ".join(sorted({f"{pool['internal_api']} {pool['num_threads']}" for pool in pools})) or "unknown"
-
-
-def write_rows(path: Path, rows: Iterable[Any], kind: type = Row) -> None:
-    """All rows, of the dataclass `kind`, to a CSV file, NaN as an empty cell."""
-    names = [field.name for field in fields(kind)]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
-        for row in rows:
-            values = [getattr(row, name) for name in names]
-            writer.writerow(["" if value != value else f"{value:.6g}" if isinstance(value, float) else value for value in values])
-
-
-def read_rows(path: Path, kind: type = Row) -> list[Any]:
-    """Rows of a file written by `write_rows`."""
-    convert: dict[str, Callable[[str], Any]] = {
-        "str": str,
-        "int": int,
-        "float": lambda text: float(text) if text else math.nan,
-        "bool": lambda text: text == "True",
-    }
-    with path.open(newline="", encoding="utf-8") as file:
-        return [kind(**{field.name: convert[str(field.type)](line[field.name]) for field in fields(kind)}) for line in csv.DictReader(file)]
-
-
-def read_options(description: str, names: Iterable[str], quick: str, into: Path, argv: Sequence[str] | None) -> argparse.Namespace:
-    """The options that the benchmarks share."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help=f"{quick}; prints the tables and writes nothing")
-    parser.add_argument("--only", action="append", choices=tuple(names), help="one hypothesis (may be repeated)")
-    parser.add_argument("--into", type=Path, default=into, help="folder with README.md and results/ to write to")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
-
-
-def write_environment(path: Path, found: Mapping[str, str]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([("what", "value"), *found.items()])
-
-
-def read_environment(path: Path) -> dict[str, str]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return {line["what"]: line["value"] for line in csv.DictReader(file)}
-
-
-def markdown(header: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    """A Markdown table."""
-    header = list(header)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, ["---"] * len(header), *lines])
-
-
-def replace_between(text: str, name: str, body: str) -> str:
-    """`text` with what stands between the two markers of `name` replaced."""
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise ValueError(f"the text must hold the lines {begin!r} and {end!r} once each, in this order (restore them)")
-    return f"{text[: text.index(begin)]}{begin}\n{body}\n{text[text.index(end) :]}"

@@ -1,51 +1,31 @@
-"""Speed of realize: against CVXPY + Clarabel, and towards the targets for larger sets of samples.
-
-    python benchmarks/bench_realize.py             the measurement in benchmarks/README.md
-    python benchmarks/bench_realize.py --quick     smaller sizes, under a minute; prints the tables and writes nothing
-    python benchmarks/bench_realize.py --only NAME one hypothesis; the rows of the others stay
+"""Weighted InfoNCE: time of realize, weights to certified optimum, against CVXPY and pymanopt and towards targets for more samples.
 
 Labels are `numpy.random.default_rng(0).normal(size=(n, dim))` with y-Aware weights exp(-|yi - yj|^2/2) and cosine similarity, except under
-`classes`. Every matrix gets the same recomputed certificate, outside the measured time; failures are kept as rows.
+`realize-classes`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import sys
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import _harness
+import _rivals
+import _tables
 import numpy as np
-from _harness import Row
-from _speed_tables import cases, number, timing, yes
-from bench_speed import attempt, comparable, reason
+from _harness import OURS, Row, alternate, attempt, failure
+from _suite import Effort, Table
+from _versus import Contest, Rival, conic_rival, contest, oblique_rivals, of_weights
 
-from optgeom.certificates.certificate import PRIMAL_SHIFT_LIMIT
-from optgeom.certificates.weighted import certify_weighted
 from optgeom.realization.api import Realization, realize
 from optgeom.realization.optimum import program_of
 from optgeom.realization.verdict import judge, soft_supcon_temperature
 from optgeom.realization.weights import Weights
 
-HERE = Path(__file__).resolve().parent
-SECTION = "bench_realize"
-OURS, RIVAL = "optgeom", "CVXPY + Clarabel"
-LIMIT_SECONDS = 1800.0
 EPSILON = 0.1
-TITLES = {
-    "rival": "Inconsistent y-Aware weights against CVXPY + Clarabel",
-    "inconsistent": "Inconsistent y-Aware weights",
-    "near": "Nearly realizable y-Aware weights",
-    "large": "Two thousand samples",
-    "classes": "Soft SupCon, many samples of few classes, from the labels on",
-}
-NAMES = tuple(TITLES)
+TOLERANCE = 1e-9  # beside rivals
 
 
 @dataclass(frozen=True)
@@ -55,7 +35,7 @@ class Case:
     n: int
     dim: int
     tau: float
-    seconds: float
+    seconds: float = math.inf
     gap: float = 1e-8
     repeats: int = 1
 
@@ -63,19 +43,27 @@ class Case:
     def name(self) -> str:
         return f"dim {self.dim}, temperature {self.tau:g}" + (", verdict alone" if math.isnan(self.gap) else "")
 
+    @property
+    def labels(self) -> Any:
+        return np.random.default_rng(0).normal(size=(self.n, self.dim))
+
 
 @dataclass(frozen=True)
 class Plan:
-    """What one measurement holds."""
+    """What one measurement holds: rivals -> problems with the least ratio and the rival's runs, and problems with targets of their own."""
 
-    rival: dict[tuple[int, int, float], tuple[float, int]]  # (n, dim, tau) -> factor to reach, runs of the rival
-    towards: dict[str, tuple[Case, ...]]
+    rivals: Mapping[str, Mapping[Case, tuple[float, int]]]
+    towards: Mapping[str, tuple[Case, ...]]
     classes: tuple[int, int, float]  # samples, classes, seconds
     repeats: int
 
 
 FULL = Plan(
-    rival={(30, 3, 0.5): (10.0, 3), (30, 1, 0.5): (10.0, 3), (60, 3, 0.5): (100.0, 2), (60, 1, 0.5): (100.0, 2)},
+    rivals={
+        "clarabel": {Case(30, 3, 0.5): (10.0, 3), Case(30, 1, 0.5): (10.0, 3), Case(60, 3, 0.5): (100.0, 2), Case(60, 1, 0.5): (100.0, 2)},
+        "scs": {Case(30, 3, 0.5): (math.nan, 3), Case(30, 1, 0.5): (math.nan, 3), Case(60, 3, 0.5): (math.nan, 1)},
+        "pymanopt": {Case(60, 3, 0.5): (math.nan, 2), Case(60, 1, 0.5): (math.nan, 1), Case(200, 3, 0.5): (math.nan, 1)},
+    },
     towards={
         "inconsistent": (
             Case(200, 3, 0.2, 15.0, repeats=2),
@@ -84,216 +72,131 @@ FULL = Plan(
             Case(500, 1, 0.5, 20.0),
             Case(500, 3, 0.2, 60.0),
         ),
-        "near": (Case(200, 3, 0.1, 20.0), Case(200, 3, 0.05, 20.0), Case(500, 3, 0.05, math.inf)),
-        "large": (Case(2000, 3, 0.5, 60.0), Case(2000, 3, 0.2, 240.0, 1e-7), Case(2000, 3, 0.5, 10.0, math.nan)),
+        "near": (Case(200, 3, 0.1, 20.0), Case(200, 3, 0.05, 20.0), Case(500, 3, 0.05)),
+        "large": (Case(2000, 3, 0.5, 10.0, math.nan), Case(2000, 3, 0.5, 60.0), Case(2000, 3, 0.2, 240.0, 1e-7)),
     },
     classes=(50_000, 100, 1.0),
     repeats=5,
 )
 QUICK = Plan(
-    rival={(20, 3, 0.5): (10.0, 1)},
+    rivals={who: {Case(20, 3, 0.5): (math.nan, 1)} for who in FULL.rivals},
     towards={
-        "inconsistent": (Case(60, 3, 0.2, 15.0), Case(60, 1, 0.5, 15.0), Case(100, 3, 0.5, 6.0)),
-        "near": (Case(110, 3, 0.1, 20.0),),
-        "large": (Case(200, 3, 0.5, 60.0), Case(200, 3, 0.5, 10.0, math.nan)),
+        "inconsistent": (Case(60, 3, 0.2), Case(60, 1, 0.5), Case(100, 3, 0.5)),
+        "near": (Case(110, 3, 0.1),),
+        "large": (Case(200, 3, 0.5, gap=math.nan), Case(200, 3, 0.5)),
     },
     classes=(5_000, 20, 1.0),
-    repeats=2,
+    repeats=1,
+)
+TINY = Plan(
+    rivals={who: {Case(6, 3, 0.5): (math.nan, 1)} for who in FULL.rivals},
+    towards={
+        "inconsistent": (Case(12, 3, 0.5),),
+        "near": (Case(10, 3, 0.1),),
+        "large": (Case(12, 3, 0.5, gap=math.nan), Case(12, 3, 0.5)),
+    },
+    classes=(60, 3, 1.0),
+    repeats=1,
 )
 
 
-def labels(n: int, dim: int) -> Any:
-    return np.random.default_rng(0).normal(size=(n, dim))
+def plan(effort: Effort) -> Plan:
+    return effort.plan(FULL, QUICK, TINY)
 
 
-def clarabel(y: Any, tau: float) -> tuple[Any, str]:
-    """The Gram matrix of weighted InfoNCE as its user writes it, with the default tolerances; and the solver's status."""
-    import cvxpy as cp
-
-    n = len(y)
-    w = np.exp(-((y[:, None] - y[None]) ** 2).sum(axis=-1) / 2)
-    np.fill_diagonal(w, 0.0)
-    rows = w / w.sum(axis=1, keepdims=True)
-    gram = cp.Variable((n, n), PSD=True)
-    others = [np.flatnonzero(np.arange(n) != i) for i in range(n)]
-    norms = cp.sum(cp.hstack([cp.log_sum_exp(gram[i, others[i]] / tau) for i in range(n)]))
-    problem = cp.Problem(cp.Minimize((norms - cp.sum(cp.multiply(rows, gram)) / tau) / n), [cp.diag(gram) == 1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "solution may be inaccurate": the certificate says how inaccurate
-        problem.solve(solver="CLARABEL", time_limit=LIMIT_SECONDS)
-    if gram.value is None or not np.all(np.isfinite(gram.value)):
-        raise RuntimeError(f"no finite matrix, status {problem.status}")
-    return np.asarray(gram.value), str(problem.status)
-
-
-def ours(y: Any, tau: float, tolerance: float) -> Realization:
+def solve(y: Any, tau: float, tolerance: float) -> Realization:
     """What a user of optgeom runs: from labels to the certified optimum."""
     return realize(Weights.y_aware(y), "cosine", tau, tolerance=tolerance)
 
 
-def judged(
-    row: Callable[..., Row], weights: Weights, tau: float, gram: Any, tolerance: float, note: str = "", best: float = math.nan
-) -> Row:
-    """The certificate for everybody: diagonal brought to 1, then `certify_weighted`."""
-    given = np.asarray(gram, dtype=np.float64)
-    root = np.where(weights.sizes == 1, np.sqrt(np.abs(np.diag(given))), 1.0)
-    unit = given / (root[:, None] * root[None, :])
-    found = certify_weighted(program_of(weights, tau), unit, tolerance)
-    shift = found.certificate.primal_shift + float(np.max(np.abs(unit - given)))
-    held = found.certificate.certified and shift <= PRIMAL_SHIFT_LIMIT
-    if not held:
-        note = "; ".join(part for part in (note, f"gap {found.certificate.gap:.1e}, shift {shift:.1e}") if part)
-    return row(gap=found.certificate.gap, certified=held, excess_risk=found.risk - best, note=note)
+def read(found: Realization) -> tuple[Any, str]:
+    return found.group_cosines, found.solver
 
 
-def of_ours(row: Callable[..., Row], found: Realization, tolerance: float) -> Row:
-    """Our row: the same certificate where there is a matrix; the closed form of an attained bound has its own."""
+def judged(row: Callable[..., Row], found: Realization, tolerance: float) -> Row:
+    """The same certificate where there is a matrix; the closed form of an attained bound has its own."""
     if found.group_cosines is not None:
-        return judged(row, found.weights, found.temperature, found.group_cosines, tolerance, found.solver)
+        return of_weights(program_of(found.weights, found.temperature), tolerance)(found.group_cosines).row(row, note=found.solver)
     return row(gap=abs(found.optimal_loss - found.lower_bound), certified=found.certified, note=found.solver)
 
 
-def against_rival(plan: Plan) -> Iterable[Row]:
-    attempt(partial(clarabel, labels(5, 1), 0.5))
-    for (n, dim, tau), (_, repeats) in plan.rival.items():
-        y = labels(n, dim)
-        weights = Weights.y_aware(y)
-        reference = attempt(partial(ours, y, tau, 1e-9))
-        best = math.nan if isinstance(reference, Exception) else reference.optimal_loss
-        calls: dict[str, Callable[[], Any]] = {OURS: partial(ours, y, tau, 1e-9), RIVAL: partial(clarabel, y, tau)}
-        for who, turn, seconds, result in _harness.alternate(calls, {OURS: plan.repeats, RIVAL: repeats}):
-            row = partial(Row, "rival", f"dim {dim}, temperature {tau:g}", who, n, "", turn, seconds)
-            if isinstance(result, Exception):
-                yield row(note=reason(result))
-            elif who == OURS:
-                yield of_ours(row, result, 1e-9)
-            else:
-                yield judged(row, weights, tau, result[0], 1e-9, f"status {result[1]}", best)
+def against(name: str, rivals: Callable[[Effort], Mapping[str, Rival]], effort: Effort) -> Iterator[Row]:
+    problems = []
+    for case, (_, runs) in plan(effort).rivals[name].items():
+        y, tau = case.labels, case.tau
+        judge_of = of_weights(program_of(Weights.y_aware(y), tau), TOLERANCE)
+        theirs = partial(_rivals.y_aware, y, tau)
+        problems.append(Contest(case.name, case.n, partial(solve, y, tau, TOLERANCE), read, theirs, judge_of, runs))
+    return contest(effort, problems, rivals(effort), plan(effort).repeats)
 
 
-def towards(plan: Plan, name: str) -> Iterable[Row]:
-    attempt(partial(ours, labels(20, 3), 0.5, 1e-8))
-    for case in plan.towards[name]:
-        y = labels(case.n, case.dim)
+def towards(name: str, effort: Effort) -> Iterator[Row]:
+    attempt(partial(solve, Case(20, 3, 0.5).labels, 0.5, 1e-8))
+    for case in plan(effort).towards[name]:
+        if not effort.wants(case.n):
+            continue
+        y = case.labels
         alone = math.isnan(case.gap)
-        call: Callable[[], Any] = partial(ours, y, case.tau, case.gap)
+        call: Callable[[], Any] = partial(solve, y, case.tau, case.gap)
         if alone:
             call = partial(lambda y, tau: judge(Weights.y_aware(y), "cosine", tau), y, case.tau)
-        for _, turn, seconds, result in _harness.alternate({OURS: call}, {OURS: case.repeats}):
-            row = partial(Row, name, case.name, OURS, case.n, "", turn, seconds)
+        for _, turn, seconds, result in alternate({OURS: call}, {OURS: effort.times(case.repeats)}):
+            row = partial(Row, case.name, OURS, case.n, turn, seconds)
             if isinstance(result, Exception):
-                yield row(note=reason(result))
-            elif alone:
-                yield row(certified=True)
+                yield row(note=failure(result))
             else:
-                yield of_ours(row, result, case.gap)
+                yield row(certified=True, note=result.regime) if alone else judged(row, result, case.gap)
 
 
-def many_samples(plan: Plan) -> Iterable[Row]:
-    n, classes, _ = plan.classes
+def many_samples(effort: Effort) -> Iterator[Row]:
+    n, classes, _ = plan(effort).classes
+    if not effort.wants(n):
+        return
     codes = np.random.default_rng(0).permutation(np.arange(n) % classes)
     border = soft_supcon_temperature(classes, EPSILON)
     calls: dict[str, Callable[[], Any]] = {
         word: partial(lambda tau: realize(Weights.soft_supcon(codes, EPSILON), "cosine", tau), factor * border)
         for word, factor in (("below the border", 0.8), ("beyond the border", 1.2))
     }
-    for word, turn, seconds, result in _harness.alternate(calls, dict.fromkeys(calls, plan.repeats)):
-        row = partial(Row, "classes", f"{classes} classes, {word}", OURS, n, "", turn, seconds)
-        yield row(note=reason(result)) if isinstance(result, Exception) else of_ours(row, result, 1e-9)
+    for word, turn, seconds, result in alternate(calls, dict.fromkeys(calls, effort.times(plan(effort).repeats))):
+        row = partial(Row, f"{classes} classes, {word}", OURS, n, turn, seconds)
+        yield row(note=failure(result)) if isinstance(result, Exception) else judged(row, result, TOLERANCE)
 
 
-# The tables, from the rows and the plan that made them.
+def ratio_targets(name: str) -> dict[tuple[str, int], float]:
+    return {(case.name, case.n): least for case, (least, _) in FULL.rivals[name].items() if least == least}
 
 
-def rival_table(rows: Sequence[Row], plan: Plan) -> str:
-    """Met: faster by the target, certified, and a gap no larger than the rival's."""
-    lines = []
-    factors = {(f"dim {dim}, temperature {tau:g}", n): factor for (n, dim, tau), (factor, _) in plan.rival.items()}
-    for (case, n), found in cases(rows, "rival").items():
-        mine, other = found[OURS], found[RIVAL]
-        target = factors.get((case, n))
-        ratio, missing = other.seconds / mine.seconds, other.failed == other.runs
-        met = "-" if target is None else yes(mine.certified and ratio >= target and (missing or mine.gap <= other.gap))
-        gaps = [number(mine.gap), "no answer" if missing else number(other.gap), number(other.excess_risk)]
-        told = "-" if target is None else f">= {target:.0f} x"
-        lines.append([case, str(n), timing(mine), timing(other), *gaps, told, f"{ratio:.0f} x", met])
-    header = ["case", "n", OURS, RIVAL, "gap", "rival's gap", "rival's excess loss", "target", "reached", "met"]
-    return _harness.markdown(header, lines)
+def rival_table(name: str, title: str, hypothesis: str, rivals: Callable[[Effort], Mapping[str, Rival]]) -> Table:
+    render = partial(_tables.versus, targets=ratio_targets(name), size="n", loss="loss")
+    return Table(f"realize-{name}", title, hypothesis, partial(against, name, rivals), render)
 
 
-def towards_table(rows: Sequence[Row], plan: Plan, name: str) -> str:
-    held = {(case.name, case.n): case for case in plan.towards[name]}
-    lines = []
-    for (case, n), found in cases(rows, name).items():
-        mine, target = found[OURS], held.get((case, n))
-        note = next(row.note for row in rows if (row.hypothesis, row.case, row.C) == (name, case, n))
-        told, met = "-", "-"
-        if target is not None:
-            gap = "" if math.isnan(target.gap) else f", gap {target.gap:.0e}"
-            told = (f"<= {target.seconds:g} s" if math.isfinite(target.seconds) else "open") + gap
-            met = yes(mine.certified and mine.seconds <= target.seconds)
-        lines.append([case, str(n), timing(mine), number(mine.gap), note, told, met])
-    return _harness.markdown(["case", "n", "reached", "gap", "solver or note", "target", "met"], lines)
+def target_table(name: str, title: str, hypothesis: str) -> Table:
+    targets = {(case.name, case.n): (case.seconds, case.gap) for case in FULL.towards[name]}
+    return Table(f"realize-{name}", title, hypothesis, partial(towards, name), partial(_tables.within, targets=targets, size="n"))
 
 
-def classes_table(rows: Sequence[Row], plan: Plan) -> str:
-    lines, target = [], plan.classes[2]
-    for (case, n), found in cases(rows, "classes").items():
-        mine = found[OURS]
-        met = yes(mine.certified and mine.seconds <= target)
-        lines.append([case, str(n), timing(mine), number(mine.gap), f"<= {target:g} s", met])
-    return _harness.markdown(["case", "n", "reached", "gap", "target", "met"], lines)
-
-
-def report_text(rows: Sequence[Row], plan: Plan, machine: dict[str, str]) -> str:
-    """All tables with rows, in Markdown."""
-    parts = ["Machine: " + "; ".join(f"{key} {value}" for key, value in machine.items()) + "."]
-    for name, title in TITLES.items():
-        if any(row.hypothesis == name for row in rows):
-            table = {"rival": rival_table, "classes": classes_table}.get(name, partial(towards_table, name=name))
-            parts.append(f"### `{name}`: {title}\n\n{table(rows, plan)}")
-    return "\n\n".join(parts)
-
-
-def run(plan: Plan, names: Iterable[str] = NAMES, report: Callable[[Row], None] = lambda row: None) -> list[Row]:
-    """All rows of the hypotheses named."""
-    rows = []
-    for name in names:
-        made = {"rival": against_rival, "classes": many_samples}.get(name, partial(towards, name=name))
-        for row in made(plan):
-            report(row)
-            rows.append(row)
-    return rows
-
-
-def main(argv: Sequence[str] | None = None, plans: tuple[Plan, Plan] = (FULL, QUICK)) -> int:
-    about = "Speed of realize against its rival and its targets."
-    options = _harness.read_options(about, NAMES, "smaller sizes, under a minute", HERE, argv)
-    names = [name for name in NAMES if options.only is None or name in options.only]
-    plan = plans[1 if options.quick else 0]
-    results, readme = options.into / "results", options.into / "README.md"
-    machine = _harness.environment()
-    kept: list[Row] = []
-    if not options.quick and options.only and (results / "realize.csv").exists():
-        if not comparable(_harness.read_environment(results / "realize-machine.csv"), machine):
-            print("the kept rows come from another machine or other versions: run all hypotheses, or give --into", file=sys.stderr)
-            return 2
-        kept = [row for row in _harness.read_rows(results / "realize.csv") if row.hypothesis not in names]
-
-    def told(row: Row) -> None:
-        line = f"{row.hypothesis:13s} {row.case:36s} {row.solver:17s} n={row.C:<6d} {row.seconds:10.4f} s  gap {row.gap:.1e}  {row.note}"
-        print(line, file=sys.stderr, flush=True)
-
-    rows = sorted([*kept, *run(plan, names, told)], key=lambda row: NAMES.index(row.hypothesis))
-    text = report_text(rows, plan, machine)
-    print(text)
-    if not options.quick:
-        results.mkdir(parents=True, exist_ok=True)
-        _harness.write_rows(results / "realize.csv", [dataclasses.replace(row, note=row.note.replace("\n", " ")) for row in rows])
-        _harness.write_environment(results / "realize-machine.csv", machine)
-        readme.write_text(_harness.replace_between(readme.read_text(encoding="utf-8"), SECTION, text), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+CONIC = "The optimum has low rank; a low-rank method with a dual bound reaches a certificate sooner than a general conic solver."
+TABLES = (
+    rival_table(
+        "clarabel", "Inconsistent y-Aware weights against CVXPY + Clarabel", CONIC, lambda effort: conic_rival("CLARABEL", by_rows=True)
+    ),
+    rival_table("scs", "Inconsistent y-Aware weights against CVXPY + SCS", f"{CONIC} No target was set.",
+                lambda effort: conic_rival("SCS", by_rows=True)),
+    rival_table(
+        "pymanopt", "Inconsistent y-Aware weights against pymanopt",
+        "A row-block preconditioner and a staircase of ranks reach a certificate sooner than a plain trust region at rank n. "
+        "No target was set.", oblique_rivals,
+    ),
+    target_table("inconsistent", "Inconsistent y-Aware weights", "Hundreds of samples are certified in seconds."),
+    target_table("near", "Nearly realizable y-Aware weights", "So are the hard cases, whose optimum has nearly full rank."),
+    target_table("large", "Two thousand samples", "Two thousand samples are certified in minutes, judged in seconds."),
+    Table(
+        "realize-classes", "Soft SupCon, many samples of few classes, from the labels on", "Equal samples are one group.", many_samples,
+        partial(
+            _tables.within, size="n",
+            targets={(f"100 classes, {word} the border", 50_000): (FULL.classes[2], TOLERANCE) for word in ("below", "beyond")},
+        ),
+    ),
+)  # fmt: skip

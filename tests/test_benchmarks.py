@@ -1,8 +1,7 @@
-"""The benchmark scripts run, certify and judge as they say; nothing here measures a time."""
+"""The benchmarks run, certify and write what they say; nothing here measures a time."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import math
 import re
@@ -21,63 +20,185 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 try:
     import _harness
+    import _machine
+    import _page
     import _rivals
-    import _speed_tables
+    import _store
+    import _suite
     import bench_speed
-    from _harness import Row
+    import run
+
+    TABLES = _suite.tables()
 finally:
     sys.path.remove(str(FOLDER))
 
-TINY = bench_speed.Plan(
-    conic={"clarabel": {4: 1}, "scs": {4: 1}},
-    temperatures=(1.0,),
-    eigh=(6,),
-    profiles=("inaturalist2018-supercategories",),
-    finite_k=(5, 3, 1),
-    many=(1000, 20),
-    growth=(4, 8, 16),
-    repeats=1,
-)
-with_scs = pytest.mark.skipif(importlib.util.find_spec("scs") is None, reason="scs comes with the extra `bench`")
+PACKAGES = {"SCS": "scs", "pymanopt": "pymanopt", "pytorch": "pytorch_metric_learning", "MDS": "sklearn"}
+# Tables that start no process and no worker.
+AT_ONCE = [name for name in TABLES if re.match(r"speed-(clarabel|scs|pymanopt|eigh|many)|collapse|realize|validate-(first|labels)", name)]
+NO_CERTIFICATE = re.compile("validate|training|scan")
+
+
+def has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def measured(into: Path, *arguments: str) -> dict[str, list[_harness.Row]]:
+    """All rows by table after a run on the smallest sizes."""
+    assert run.main(["--tiny", "--into", str(into), *arguments]) == 0
+    return {path.stem: _store.read_table(path) for path in sorted((into / "results").glob("*-*.csv"))}
+
+
+def check(name: str, rows: list[_harness.Row]) -> None:
+    """Ours are certified, and nobody failed whose package is there."""
+    assert rows, name
+    for row in rows:
+        missing = [package for word, package in PACKAGES.items() if word in row.solver and not has(package)]
+        assert row.failed == bool(missing), row
+        if row.solver == _harness.OURS and not NO_CERTIFICATE.match(name):
+            assert row.certified, row
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder after one whole run on tiny sizes."""
     folder = tmp_path_factory.mktemp("benchmarks")
-    shutil.copy(FOLDER / "README.md", folder)
-    assert bench_speed.main(["--into", str(folder)], (TINY, TINY)) == 0
+    measured(folder, *(part for name in AT_ONCE for part in ("--only", name)))
     return folder
 
 
 @pytest.fixture
-def rows(folder):
-    return _harness.read_rows(folder / "results" / "speed.csv")
+def tables(folder):
+    return {name: _store.read_table(folder / "results" / f"{name}.csv") for name in AT_ONCE}
 
 
-def test_every_hypothesis_is_measured_and_every_answer_of_ours_certified(rows):
-    assert {row.hypothesis for row in rows} == set(_speed_tables.NAMES)
-    ours = [row for row in rows if row.solver == "optgeom"]
-    assert all(row.certified and row.gap < 1e-10 and not row.note for row in ours), ours
-    assert all(row.seconds > 0 for row in rows)
+def test_every_table_has_rows_that_are_certified(tables):
+    for name, rows in tables.items():
+        check(name, rows)
 
 
-def test_rivals_are_certified_by_the_same_rule(rows):
-    (found,) = [row for row in rows if row.solver == "CVXPY + Clarabel"]
+@pytest.mark.slow
+def test_every_table_runs(tmp_path):
+    for package in ("torch", "pytorch_metric_learning", "joblib", "matplotlib"):
+        pytest.importorskip(package, reason="everything is needed: `make bench` installs it")
+    for name, rows in {"scan": [], **measured(tmp_path)}.items():
+        check(name, rows or _store.read_table(tmp_path / "results" / "scan.csv"))
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "Not measured yet" not in text
+    for name in TABLES:
+        if name.startswith("growth"):
+            assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 10_000
+    assert not (tmp_path / "results" / run.UNFINISHED).exists()
+
+
+def test_rivals_are_certified_by_the_same_rule(tables):
+    (found,) = [row for row in tables["speed-clarabel"] if row.solver == "CVXPY + Clarabel"]
     classes, loss = og.ClassDistribution.from_proportions(bench_speed.zipf(4)), og.SupCon(temperature=1.0)
-    expected = og.certify_gram(_rivals.supcon_limit(bench_speed.zipf(4), 1.0, "CLARABEL").gram, classes, loss)
+    expected = og.certify_gram(_rivals.conic(_rivals.supcon_limit(bench_speed.zipf(4), 1.0), "CLARABEL").gram, classes, loss)
     assert found.certified == expected.certified
     assert found.gap == pytest.approx(expected.gap, rel=1e-4)
     assert found.backward_error == pytest.approx(expected.backward_error, rel=1e-4)
-    assert 0 <= found.excess_risk + 1e-12 <= found.gap + 1e-12
+    assert 0 <= found.excess + 1e-12 <= found.gap + 1e-12
     assert found.cosine_error < 1e-3
 
 
-def test_memory_is_that_of_a_fresh_process(rows):
-    held = [row for row in rows if not math.isnan(row.peak_mb)]
-    assert {row.case for row in held if row.hypothesis == "growth"} == {"zipf, memory"}
-    assert len(held) == 4
-    assert all(10 < row.baseline_mb <= row.peak_mb < 1000 for row in held)
+def test_the_page_holds_the_tables_and_not_the_machine(folder):
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    for name in AT_ONCE:
+        section = text.split(f"<!-- {name}:begin -->")[1].split(f"<!-- {name}:end -->")[0]
+        assert f"### `{name}`: {TABLES[name].title}" in section and "n = 1" in section
+    for secret in (socket.gethostname(), FOLDER.parent.as_posix().lstrip("/"), folder.as_posix().lstrip("/")):
+        for path in folder.rglob("*.*"):
+            found = path.suffix in (".md", ".csv") and re.search(rf"\b{re.escape(secret)}\b", path.read_text(encoding="utf-8"))
+            assert not found, f"{path.name} names the machine"
+
+
+def test_the_committed_page_is_what_the_files_say(tmp_path):
+    pytest.importorskip("matplotlib")
+    shutil.copytree(FOLDER / "results", tmp_path / "results")
+    shutil.copy(FOLDER / "README.md", tmp_path)
+    _page.write(tmp_path, TABLES)
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_run_of_some_sizes_keeps_the_other_rows(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "results" / "speed-eigh.csv"
+    before = _store.read_table(path)
+    measured(tmp_path, "--only", "speed-eigh", "--sizes", "6")
+    after = _store.read_table(path)
+    assert [repr(row) for row in after if row.size != 6] == [repr(row) for row in before if row.size != 6] != []
+    assert {row.run for row in after if row.size == 6} == {2} and {row.run for row in before} == {1}
+    assert set(_store.read_machines(tmp_path / "results")) == {1, 2}
+    assert "Run 1: (inaturalist2018-supercategories, 14 groups, 14); run 2: (zipf, 6 groups, 6)." in (tmp_path / "README.md").read_text()
+
+
+def test_an_interrupted_run_is_resumed(tmp_path, monkeypatch):
+    def stop(effort):
+        raise KeyboardInterrupt
+
+    names = ["speed-many-classes", "realize-classes"]
+    chosen = [part for name in names for part in ("--only", name)]
+    broken = {**TABLES, names[1]: _suite.Table(names[1], "", "", stop, TABLES[names[1]].render)}
+    monkeypatch.setattr(_suite, "tables", lambda: broken)
+    with pytest.raises(KeyboardInterrupt):
+        run.main(["--tiny", "--into", str(tmp_path), *chosen])
+    assert run.unfinished(tmp_path / "results") == [names[1]]
+    assert _store.read_table(tmp_path / "results" / f"{names[0]}.csv"), "what is measured is written"
+    monkeypatch.setattr(_suite, "tables", lambda: TABLES)
+    assert {row.run for row in measured(tmp_path, "--resume")[names[1]]} == {2}
+    assert run.unfinished(tmp_path / "results") == []
+
+
+def test_a_table_that_cannot_be_measured_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+    def refuse(effort):
+        raise OSError("no room")
+
+    broken = {**TABLES, "realize-near": _suite.Table("realize-near", "", "", refuse, TABLES["realize-near"].render)}
+    monkeypatch.setattr(_suite, "tables", lambda: broken)
+    chosen = ["--only", "realize-near", "--only", "realize-classes"]
+    assert run.main(["--tiny", "--into", str(tmp_path), *chosen]) == 1
+    assert "realize-near: not measured, OSError: no room" in capsys.readouterr().err
+    assert _store.read_table(tmp_path / "results" / "realize-classes.csv")
+    assert run.unfinished(tmp_path / "results") == ["realize-near"]
+
+
+def test_quick_does_not_write_over_the_results(capsys):
+    options = run.options_of(["--quick"])
+    assert options.into is None and options.level == "quick"
+    assert run.main(["--tiny", "--only", "speed-many-classes"]) == 0
+    written = Path(capsys.readouterr().err.split("written: ")[1].strip())
+    assert FOLDER not in written.parents and (written.parent / "results" / "speed-many-classes.csv").exists()
+    shutil.rmtree(written.parent)
+
+
+def test_names_of_tables(capsys):
+    assert _suite.selected(["a", "a-b", "ab", "c"], ["a"]) == ["a", "a-b"]
+    assert _suite.selected(["a", "b"], []) == ["a", "b"]
+    assert run.main(["--only", "sped"]) == 2
+    assert "`--only` must be a table or a part of the page; got 'sped' (one of speed-clarabel," in capsys.readouterr().err
+    assert run.main(["--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(TABLES)
+
+
+def test_a_failing_rival_is_a_row(monkeypatch):
+    def refuse(program, solver):
+        raise RuntimeError("no finite matrix, status infeasible\nat some place")
+
+    monkeypatch.setattr(_rivals, "conic", refuse)
+    rows = list(TABLES["speed-clarabel"].measure(_suite.Effort("tiny")))
+    (failed,) = [row for row in rows if row.solver != _harness.OURS]
+    assert failed.note == "failed: RuntimeError: no finite matrix, status infeasible"
+    assert failed.failed and not failed.certified and math.isnan(failed.gap)
+    assert "no answer" in TABLES["speed-clarabel"].render(rows)
+
+
+def test_rows_survive_their_file(tmp_path):
+    rows = [_harness.Row("a, b", "x", 3, 0, 0.25, gap=1e-9, certified=True, note="one\nline"), _harness.Row("a, b", "y", 3, 0)]
+    _store.write_table(tmp_path / "t.csv", rows)
+    text = (tmp_path / "t.csv").read_text()
+    assert text.splitlines()[0] == "case,solver,size,repeat,seconds,gap,certified,note,run"
+    back = _store.read_table(tmp_path / "t.csv")
+    assert (back[0].seconds, back[0].gap, back[0].certified, back[0].note) == (0.25, 1e-9, True, "one line")
+    assert math.isnan(back[1].seconds) and back[1].failed and list(tmp_path.iterdir()) == [tmp_path / "t.csv"]
 
 
 def test_peak_memory_is_of_the_process_itself():
@@ -99,119 +220,10 @@ print(before, after, subprocess.run([sys.executable, "-c", {own!r}], capture_out
     assert child < before + 8, "a child process must not start with the peak of its parent"
 
 
-def test_the_readme_holds_the_tables(folder):
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    for name, title in _speed_tables.TITLES.items():
-        assert f"### `{name}`: {title}" in text
-    assert text.startswith((FOLDER / "README.md").read_text(encoding="utf-8").split("<!-- bench_speed:begin -->")[0])
-    for secret in (socket.gethostname(), FOLDER.parent.as_posix().lstrip("/"), folder.as_posix().lstrip("/")):
-        for path in folder.rglob("*.*"):
-            found = re.search(rf"\b{re.escape(secret)}\b", path.read_text(encoding="utf-8"))
-            assert not found, f"{path.name} names the machine"
-
-
-def test_only_replaces_the_rows_of_one_hypothesis(folder, rows):
-    assert bench_speed.main(["--into", str(folder), "--only", "many-classes"], (TINY, TINY)) == 0
-    after = _harness.read_rows(folder / "results" / "speed.csv")
-
-    def kept(rows):
-        return [repr(row) for row in rows if row.hypothesis != "many-classes"]
-
-    assert kept(after) == kept(rows)
-    assert len(after) == len(rows)
-
-
-def test_rows_of_another_machine_are_not_mixed_in(folder, rows, capsys):
-    path = folder / "results" / "speed-machine.csv"
-    before = path.read_text(encoding="utf-8")
-    try:
-        path.write_text(re.sub(r"python,.*", "python,2.7", before), encoding="utf-8")
-        assert bench_speed.main(["--into", str(folder), "--only", "many-classes"], (TINY, TINY)) == 2
-        assert "another machine" in capsys.readouterr().err
-    finally:
-        path.write_text(before, encoding="utf-8")
-
-
-def test_quick_writes_nothing(tmp_path, capsys):
-    assert bench_speed.main(["--quick", "--into", str(tmp_path), "--only", "many-classes"], (TINY, TINY)) == 0
-    assert "ClassDistribution.from_groups" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("solver", ["CLARABEL", pytest.param("SCS", marks=with_scs)])
-def test_the_rival_solves_the_same_program(solver):
-    # Balanced classes: the simplex, at every temperature; C = 2: antipodes.
-    simplex = np.full((3, 3), -0.5) + 1.5 * np.eye(3)
-    assert np.max(np.abs(_rivals.supcon_limit(np.full(3, 1 / 3), 0.5, solver).gram - simplex)) < 1e-3
-    assert _rivals.supcon_limit(np.array([0.6, 0.4]), 1.0, solver).gram[0, 1] == pytest.approx(-1, abs=1e-3)
-
-
-def test_a_failing_rival_is_a_row(monkeypatch):
-    def refuse(proportions, temperature, solver):
-        raise RuntimeError("no finite matrix, status infeasible\nat some place")
-
-    monkeypatch.setattr(_rivals, "supcon_limit", refuse)
-    rows = bench_speed.run(TINY, ["clarabel"])
-    (failed,) = [row for row in rows if row.solver != "optgeom"]
-    assert failed.note == "RuntimeError: no finite matrix, status infeasible"
-    assert not failed.certified and math.isnan(failed.gap)
-    assert "no answer" in _speed_tables.conic_table(rows, "clarabel")
-
-
-def verdict(table: str) -> list[str]:
-    return [line.rsplit("|", 2)[1].strip() for line in table.splitlines()[2:]]
-
-
-OURS = Row("clarabel", "zipf", "optgeom", 20, "inf", 0, 0.01, gap=1e-12, certified=True)
-RIVAL = Row("clarabel", "zipf", "CVXPY + Clarabel", 20, "inf", 0, 0.31, gap=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("ours", "rival", "expected"),
-    [
-        ({}, {}, "yes"),
-        ({}, {"seconds": 0.29}, "**no**"),
-        ({"certified": False}, {}, "**no**"),
-        ({"gap": 1e-5}, {}, "**no**"),
-        ({"C": 30}, {"C": 30}, "-"),
-        ({}, {"gap": math.nan, "note": "failed at once"}, "-"),
-        ({}, {"gap": math.nan, "note": "out of time", "seconds": 1800.0}, "yes"),
-    ],
-)
-def test_faster_counts_only_at_an_equal_gap(ours, rival, expected):
-    rows = [dataclasses.replace(OURS, **ours), dataclasses.replace(RIVAL, **rival)]
-    assert verdict(_speed_tables.conic_table(rows, "clarabel")) == [expected]
-
-
-@pytest.mark.parametrize(("seconds", "certified", "expected"), [(0.59, True, "yes"), (0.61, True, "**no**"), (0.59, False, "**no**")])
-def test_the_eigendecomposition_is_the_measure(seconds, certified, expected):
-    ours = dataclasses.replace(OURS, hypothesis="eigh", seconds=seconds, certified=certified)
-    assert verdict(_speed_tables.eigh_table([ours, Row("eigh", "zipf", "eigh C x C", 20, "inf", 0, 0.1)])) == [expected]
-
-
-@pytest.mark.parametrize(("seconds", "peak", "expected"), [(14, 1000, "yes"), (16, 1000, "**no**"), (14, 1100, "**no**")])
-def test_finite_negatives_have_two_targets(seconds, peak, expected):
-    row = Row("finite-k", "zipf", "optgeom", 1000, "4096", 0, seconds, gap=1e-12, certified=True, peak_mb=peak, baseline_mb=80)
-    assert verdict(_speed_tables.finite_table([row])) == [expected]
-
-
-@pytest.mark.parametrize(("power", "expected"), [(2.0, "yes"), (2.2, "**no**")])
-def test_growth_of_memory(power, expected):
-    row = Row("growth", "zipf, memory", "optgeom", 1000, "inf", 0, 1.0, gap=1e-12, certified=True, peak_mb=200.0, baseline_mb=80.0)
-    rows = [dataclasses.replace(row, C=C, peak_mb=80 + 120 * (C / 1000) ** power) for C in (1000, 2000)]
-    assert verdict(_speed_tables.growth_table(rows)) == ["-", expected]
-
-
-@pytest.mark.parametrize(("ratio", "expected"), [(8.9, "yes"), (9.1, "**no**")])
-def test_growth_of_time(ratio, expected):
-    row = Row("growth", "zipf, time", "optgeom", 1000, "inf", 0, 1.0, gap=1e-12, certified=True)
-    assert verdict(_speed_tables.growth_table([row, dataclasses.replace(row, C=2000, seconds=ratio)])) == ["-", expected]
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [(2.9, "yes"), (3.1, "**no**")])
-def test_many_classes(seconds, expected):
-    row = Row("many-classes", "650 groups", "optgeom", 10**7, "inf", 0, seconds, gap=1e-12, certified=True)
-    assert verdict(_speed_tables.many_table([row])) == [expected]
+def test_a_fresh_process_measures_and_says_why_it_failed():
+    found = _harness.in_fresh_process("bench_speed", {"classes": 5, "k": 3})
+    assert found["certified"] and 10 < found["baseline_mb"] <= found["peak_mb"] < 1000
+    assert _harness.in_fresh_process("bench_speed", {})["note"].startswith("failed: exit status 1: KeyError")
 
 
 def test_rivals_take_turns():
@@ -223,4 +235,9 @@ def test_rivals_take_turns():
 
 def test_a_text_without_its_markers_is_refused():
     with pytest.raises(ValueError, match="must hold the lines '<!-- x:begin -->'"):
-        _harness.replace_between("nothing", "x", "body")
+        _page.replace_between("nothing", "x", "body")
+
+
+def test_the_machine_is_told_in_words():
+    found = _machine.environment()
+    assert found["python"] == sys.version.split()[0] and "cores" in found["cpu"] and found["numpy"] == np.__version__
