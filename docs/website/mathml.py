@@ -12,7 +12,7 @@ INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
 BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
 # The converter spells upright words letter by letter, and leaves words and relations without the space that print has around them.
 SPELLED = re.compile(r'<mrow>((?:<mi mathvariant="normal">\w</mi>){2,})</mrow>')
-WORD = r"<mi>(?:log|exp|min|max|Diag|diag|tr|KL)</mi>"
+WORD = r"<mi>(?:log|exp|min|max|sinh|coth|Diag|diag|tr|KL)</mi>"
 BEFORE_WORD = re.compile(rf"(</(?:mi|mn|msub|msup|msubsup|mfrac)>)(?={WORD})")
 AFTER_WORD = re.compile(rf"({WORD})(?=<m(?!o))")
 RELATION = re.compile(r"<m[io]>(&#x02AB0;|&#x027FA;)</m[io]>")

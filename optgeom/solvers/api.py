@@ -54,7 +54,7 @@ def solve(
     tolerance : float
         Relative duality gap: gap <= tolerance (1 + |risk|).
     backward_tolerance : float
-        Limit of the backward error (dimensionless).
+        Limit of the backward error (dimensionless), 1e-8 by default; 1e-6 for very rare classes.
     grouped : bool
         Treat exactly equal classes as one group (the same answer, much cheaper).
 

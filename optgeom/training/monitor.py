@@ -48,21 +48,19 @@ class GeometryMonitor(Metric):
     Call `update` with the features and labels of each step (cheap, and nothing waits for the device), `compute` when you log. What
     `compute` returns:
 
-    ==============================  =================================================================================================
-    `max_angle_error_deg`           largest difference of an angle between two class means from the optimal one, degrees
-    `gram_distance`                 sqrt(sum (A - A*)^2 / sum A*^2) over pairs of classes, A the cosines and A* the optimal ones
-    `class_r2`                      1 - sum (A - A*)^2 / sum (A* - mean A*)^2; nan where the optimal cosines are equal
-    `simplex_max_angle_error_deg`   the first two for the regular simplex, the optimum of balanced classes, instead of A*;
-    `simplex_gram_distance`         the distance in the same unit, sum A*^2
-    `min_rho`, `median_rho`,        tightness: length of a class mean, 1 where all images of a class coincide, 0 where they share no
-    `max_rho`                       direction
-    `classes_seen`                  classes with an image in the window
-    `classes_measured`              classes with enough images and a direction: all of the above is over these
-    `images`                        weight of the images in the window
-    `smallest_class_images`         W^2 / W2 of the measured class that has fewest images: where this is small, angles are noise
-    `proportions_distance`          total variation between the class frequencies in the window and those that the optimum is for
-    `unusable_images`               weight of the images left out: features that are not finite, or zero
-    ==============================  =================================================================================================
+    * `max_angle_error_deg`: largest difference of an angle between two class means from the optimal one, degrees
+    * `gram_distance`: sqrt(sum (A - A*)^2 / sum A*^2) over pairs of classes, A the cosines and A* the optimal ones
+    * `class_r2`: 1 - sum (A - A*)^2 / sum (A* - mean A*)^2; nan where the optimal cosines are equal
+    * `simplex_max_angle_error_deg`, `simplex_gram_distance`: the first two for the regular simplex, the optimum of balanced classes,
+      instead of A*; the distance in the same unit, sum A*^2
+    * `min_rho`, `median_rho`, `max_rho`: tightness, the length of a class mean: 1 where all images of a class coincide, 0 where they
+      share no direction
+    * `classes_seen`: classes with an image in the window
+    * `classes_measured`: classes with enough images and a direction: all of the above is over these
+    * `images`: weight of the images in the window
+    * `smallest_class_images`: W^2 / W2 of the measured class that has fewest images: where this is small, angles are noise
+    * `proportions_distance`: total variation between the class frequencies in the window and those that the optimum is for
+    * `unusable_images`: weight of the images left out: features that are not finite, or zero
 
     All are floats; what is not defined is nan. No number is freed of sampling noise as those of `optgeom.validate` are, except that the
     lengths and cosines are without bias.
