@@ -41,7 +41,7 @@ def read_counts(path: str | os.PathLike[str]) -> CountsTable:
         UTF-8 text of one of these kinds:
 
         * JSON list ``[5000, 50]``; JSON object name -> count; JSON object with a list ``counts`` and, if you like, ``names``;
-        * ``class,count`` lines, with a comma or a tab, with or without a header line;
+        * ``class,count`` lines, with a comma, a tab or a semicolon, with or without a header line;
         * one number a line;
         * ``path label`` lines, one a sample, as in ``Places_LT_train.txt``: the lines of each label are counted, and the classes are in
           the order of `ClassDistribution.from_labels`.
@@ -68,7 +68,7 @@ def read_counts(path: str | os.PathLike[str]) -> CountsTable:
     # The kind is what most lines look like, so that a single bad line is named instead of changing the kind.
     if 2 * sum(is_number(line) for _, line in lines) > len(lines):
         return _from_numbers(path, lines)
-    if 2 * sum("," in line or "\t" in line for _, line in lines) > len(lines):
+    if 2 * sum(any(mark in line for mark in ",\t;") for _, line in lines) > len(lines):
         return _from_csv(path, text)
     if 2 * sum(_path_and_label(line) is not None for _, line in lines) > len(lines):
         return _from_label_list(path, lines)
@@ -161,9 +161,10 @@ def _from_numbers(path: object, lines: list[tuple[int, str]]) -> CountsTable:
 
 
 def csv_rows(path: object, text: str) -> list[tuple[int, list[str]]]:
-    """Rows of a comma- or tab-separated text with their line numbers, cells stripped; empty and ``#`` lines left out."""
-    first = next(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
-    reader = csv.reader(text.splitlines(), delimiter="\t" if "\t" in first else ",", skipinitialspace=True, strict=True)
+    """Rows of a text separated by tabs, commas or semicolons, with their line numbers, cells stripped; no empty and ``#`` lines."""
+    first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+    delimiter = next((mark for mark in "\t,;" if mark in first), ",")
+    reader = csv.reader(text.splitlines(), delimiter=delimiter, skipinitialspace=True, strict=True)
     rows: list[tuple[int, list[str]]] = []
     try:
         for cells in reader:

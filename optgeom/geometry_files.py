@@ -7,14 +7,12 @@ import io
 import json
 import math
 import os
-import zlib
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
-from optgeom import _files
+from optgeom import _files, _numpy_files
 from optgeom._numerics import Array
 from optgeom.certificates.certificate import Certificate
 from optgeom.classes import ClassDistribution, ClassGroups
@@ -134,10 +132,11 @@ def load(path: str | os.PathLike[str]) -> Geometry:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
             raw = {name: np.array(values) for name, values in document["arrays"].items()}
         elif suffix == ".npz":
-            # Opened here: numpy leaves the file open where it turns out to be no archive.
-            with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            with open(path, "rb") as stream, _numpy_files.opened(stream) as stored:
+                if isinstance(stored, np.ndarray):
+                    raise InvalidInputError(f"{path} is not a geometry written by optgeom (a single array)")
                 document = json.loads(str(stored["document"]))
-                raw = {name: stored[name] for name in stored.files if name != "document"}
+                raw = {name: stored[name] for name in stored if name != "document"}
         else:
             raise InvalidInputError(f"a geometry is read from .npz or .json; got {str(path)!r}")
         if document.get("format") != FORMAT:
@@ -148,14 +147,16 @@ def load(path: str | os.PathLike[str]) -> Geometry:
         return _rebuild(document, raw)
     except FileNotFoundError:
         raise InvalidInputError(f"{path} does not exist") from None
-    except (OSError, EOFError, KeyError, AttributeError, TypeError, ValueError, NotImplementedError, BadZipFile, zlib.error) as error:
-        if isinstance(error, InvalidInputError):
-            raise
-        raise InvalidInputError(f"{path} is not a geometry written by optgeom ({type(error).__name__}: {error})") from error
+    except InvalidInputError:
+        raise
+    except (OSError, AttributeError, TypeError, *_numpy_files.DAMAGE) as error:
+        why = _numpy_files.reason(error)
+        raise InvalidInputError(f"{path} is not a geometry written by optgeom ({type(error).__name__}: {why})") from error
 
 
 def _rebuild(document: dict[str, Any], raw: dict[str, Any]) -> Geometry:
     counts = raw.get("class_counts")
+    _check_sound(document, raw)
     groups = ClassGroups(
         raw["class_index"].astype(np.intp),
         raw["class_sizes"].astype(np.int64),
@@ -197,6 +198,31 @@ def _rebuild(document: dict[str, Any], raw: dict[str, Any]) -> Geometry:
         tuple(document["notes"]),
         document["required_rank"],
     )
+
+
+def _check_sound(document: dict[str, Any], raw: dict[str, Any]) -> None:
+    """ValueError where the parts of a file do not fit together: it was damaged, or written by hand."""
+    number = raw["class_index"].size
+    for index, sizes in ((raw["class_index"], raw["class_sizes"]), (raw["index"], raw["group_sizes"])):
+        whole = index.dtype.kind in "iu" and sizes.dtype.kind in "iu" and index.shape == (number,) and sizes.ndim == 1
+        within = whole and number > 1 and index.min() >= 0 and index.max() < sizes.size
+        if not within or not np.array_equal(np.bincount(index, minlength=sizes.size), sizes):
+            raise ValueError("its groups of classes and their sizes differ")
+    groups, cosines = raw["group_sizes"].size, raw["group_cosines"]
+    if cosines.shape != (groups, groups) or not np.all(np.abs(cosines) <= 1 + 1e-9) or not np.array_equal(cosines, cosines.T):
+        raise ValueError("its cosines are no symmetric matrix of numbers from -1 to 1")
+    shares = raw["class_proportions"]
+    if shares.shape != raw["class_sizes"].shape or not np.all(shares > 0) or not abs(shares @ raw["class_sizes"] - 1) <= 1e-9:
+        raise ValueError("its proportions are not positive with sum 1")
+    counts, names = raw.get("class_counts", shares), document["names"]
+    if counts.shape != shares.shape or raw["kept"].shape != (number,) or len(names or range(number)) != number:
+        raise ValueError("its counts and names are not one for each class")
+    if not (isinstance(document["loss"], dict) and isinstance(document["loss"]["name"], str)) or not all(map(_is_text, names or ())):
+        raise ValueError("its loss and its classes have no names")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def save_prototypes(geometry: Geometry, path: str | os.PathLike[str], dim: int | None = None) -> None:

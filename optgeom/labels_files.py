@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from optgeom import _numpy_files
 from optgeom.counts_files import csv_rows, is_number, load_json, read_text
 from optgeom.errors import InvalidInputError
 
@@ -66,33 +66,32 @@ def listed(content: list[Any]) -> npt.NDArray[Any]:
 
 def _binary(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     try:
-        with open(path, "rb") as file:
-            loaded = np.load(file, allow_pickle=False)
+        with open(path, "rb") as file, _numpy_files.opened(file) as loaded:
             if isinstance(loaded, np.ndarray):
                 return loaded
-            named = [key for key in COLUMNS if key in loaded.files]
+            named = [key for key in COLUMNS if key in loaded]
             if named:
-                return np.asarray(loaded[named[0]])
-            columns = [key for key in loaded.files if loaded[key].ndim == 1]
+                return loaded[named[0]]
+            columns = [key for key in loaded if loaded[key].ndim == 1]
             if len(columns) == 1:
-                return np.asarray(loaded[columns[0]])
-            held = ", ".join(loaded.files) or "nothing"
+                return loaded[columns[0]]
+            held = ", ".join(loaded) or "nothing"
     except OSError as error:
         raise InvalidInputError(f"cannot read the labels file {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except ValueError as error:
         if "pickle" in str(error):
             raise InvalidInputError(
                 f"{path}: labels must be numbers or text; got Python objects, which need pickle and are never unpickled "
                 "(save labels.astype(str) or labels.astype(int) instead)"
             ) from error
-        raise InvalidInputError(f"cannot read the labels file {path}: {error}") from error
+        raise InvalidInputError(f"cannot read the labels file {path}: {_numpy_files.reason(error)} (save it again)") from error
     raise InvalidInputError(f"{path}: the labels must be the array `labels` or the only one-dimensional array; got {held} (rename it)")
 
 
 def _table(path: object, text: str) -> npt.NDArray[Any]:
-    if not text.strip():
-        raise InvalidInputError(f"{path}: a labels file must have at least one row; got an empty file")
     rows = csv_rows(path, text)
+    if not rows:
+        raise InvalidInputError(f"{path}: a labels file must have at least one row; got an empty file")
     header = [cell.lower() for cell in rows[0][1]]
     width, column = len(header), 0
     found = [header.index(word) for word in COLUMNS if word in header]

@@ -340,8 +340,8 @@ def test_csv_is_for_others_too(serial, tmp_path):
     [
         ("a,b\n1,2\n", "is not a scan of this version: its columns differ"),
         ("", "is not a scan of this version: its columns differ"),
-        ("{header}\ninfonce,ucl\n", "line 2: not a row of a scan"),
-        ("{row}x", "line 2: not a row of a scan"),
+        ("{header}\ninfonce,ucl\n", "line 2: a row of a scan must have 28 cells; got 2 (repair or remove it)"),
+        ("{row}x", "line 2: `certified` must be true or false; got 'perhaps' (repair or remove it)"),
         ("\x00\udcff", "is not a scan"),
     ],
 )

@@ -142,28 +142,31 @@ def _read(weights: Path | None, labels: Path | None, scheme: Scheme | None, para
 
 
 def _matrix(path: Path) -> Any:
-    import numpy as np
-
+    from optgeom import _numpy_files
     from optgeom.errors import InvalidInputError
 
     try:
-        if path.suffix.lower() == ".npz":
+        with open(path, "rb") as file:
+            if path.suffix.lower() != ".npz":
+                return _numpy_files.read_array(file)
             from scipy.sparse import load_npz
 
-            return load_npz(path)
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise InvalidInputError(f"`weights` must be an .npy matrix or a scipy sparse .npz; cannot read {path} ({error})") from error
+            return load_npz(file)
+    except (OSError, TypeError, AttributeError, *_numpy_files.DAMAGE) as error:
+        why = _numpy_files.reason(error)
+        raise InvalidInputError(f"`weights` must be an .npy matrix or a scipy sparse .npz; cannot read {path} ({why})") from error
 
 
 def _numbers(path: Path) -> Any:
     import numpy as np
 
+    from optgeom import _numpy_files
     from optgeom.errors import InvalidInputError
 
     try:
         if path.suffix.lower() == ".npy":
-            return np.load(path, allow_pickle=False)
+            with open(path, "rb") as file:
+                return _numpy_files.read_array(file)
         # An empty cell between commas must not let its neighbours move up.
         lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
         rows = [[cell.strip() for cell in line.split(",")] if "," in line else line.split() for line in lines]

@@ -184,8 +184,8 @@ def _class_axis(profile: str, **given: Values | None) -> tuple[str, list[float]]
         raise InvalidInputError(f"`{axis}` goes with profile 'majority'; got {profile!r} (give `imbalance`, largest over smallest class)")
     values = given[axis]
     assert values is not None
-    if axis == "imbalance" and profile != "majority":
-        return axis, _reals(axis, values, at_least=1.0, hint="largest over smallest class; 1 is balanced")
+    if axis == "imbalance":
+        return axis, _reals(axis, values, at_least=1.0, hint="most over least frequent class; 1 is balanced")
     numbers = _reals(axis, values, above=0.0, hint="a share is between 0 and 1" if axis == "majority" else "1 and above, as a rule")
     wrong = [number for number in numbers if axis == "majority" and number >= 1]
     if wrong:

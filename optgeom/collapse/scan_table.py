@@ -18,12 +18,20 @@ from optgeom.errors import InvalidInputError, MissingDependencyError
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 VERSION = "1"
+LARGEST_WHOLE = 2**63 - 1  # what the int64 of Parquet holds
 
 
 def _number(text: str) -> float:
     """Whole where the parameter is a whole number or infinity."""
     value = float(text)
     return int(value) if value.is_integer() else value
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if abs(value) > LARGEST_WHOLE:
+        raise ValueError(f"{text[:20]} is too large")
+    return value
 
 
 def _boolean(text: str) -> bool:
@@ -37,18 +45,18 @@ COLUMNS: dict[str, tuple[Callable[[str], Any], str]] = {
     "sampling": (str, "string"),
     "negatives": (_number, "float64"),
     "batch_size": (_number, "float64"),
-    "views": (int, "int64"),
+    "views": (_whole, "int64"),
     "alpha": (float, "float64"),
     "negatives_reduction": (str, "string"),
     "temperature": (float, "float64"),
     "profile": (str, "string"),
-    "num_classes": (int, "int64"),
+    "num_classes": (_whole, "int64"),
     "tolerance": (float, "float64"),
     "imbalance": (float, "float64"),
     "majority": (float, "float64"),
     "majority_odds": (float, "float64"),
     "risk": (float, "float64"),
-    "rank": (int, "int64"),
+    "rank": (_whole, "int64"),
     "regime": (str, "string"),
     "min_angle_deg": (float, "float64"),
     "gap": (float, "float64"),
@@ -58,10 +66,11 @@ COLUMNS: dict[str, tuple[Callable[[str], Any], str]] = {
     "threshold_log_odds": (float, "float64"),
     "threshold_imbalance": (float, "float64"),
     "solver": (str, "string"),
-    "iterations": (int, "int64"),
+    "iterations": (_whole, "int64"),
     "seconds": (float, "float64"),
     "error": (str, "string"),
 }
+KINDS = {"float64": "a number", "int64": "a whole number", "bool_": "true or false"}
 REQUIRED = ("temperature", "num_classes", "tolerance", "imbalance", "majority", "majority_odds", "certified")
 
 
@@ -102,10 +111,15 @@ def write(path: Path, table: dict[Key, Row]) -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    schema = pa.schema([(name, getattr(pa, kind)()) for name, (_, kind) in COLUMNS.items()], metadata={"optgeom-scan": VERSION})
     content = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), content)
+    pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), content)
     _files.write_bytes(path, content.getvalue().to_pybytes())
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema([(name, getattr(pa, kind)()) for name, (_, kind) in COLUMNS.items()], metadata={"optgeom-scan": VERSION})
 
 
 def _csv_text(rows: Iterable[Row]) -> str:
@@ -156,23 +170,32 @@ def _read_csv(path: Path) -> dict[Key, Row]:
             lines = csv.reader(stream)
             _check_columns(path, next(lines, []))
             for cells in lines:
-                try:
-                    row = {name: _value(name, text) for (name, text) in zip(COLUMNS, cells, strict=True)}
-                except (ValueError, KeyError) as error:
-                    raise InvalidInputError(f"{path}, line {lines.line_num}: not a row of a scan ({error}); repair or remove it") from error
+                row = _row_of(cells, f"{path}, line {lines.line_num}")
                 table[key_of(row)] = row
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInputError(f"{path} is not a scan file: {error}") from error
     return table
 
 
-def _value(name: str, text: str) -> Any:
-    read_text, kind = COLUMNS[name]
-    if kind == "string":
-        return text
-    if not text and name in REQUIRED:
-        raise ValueError(f"no {name}")
-    return read_text(text) if text else None
+def _row_of(cells: list[str], where: str) -> Row:
+    if len(cells) != len(COLUMNS):
+        raise InvalidInputError(f"{where}: a row of a scan must have {len(COLUMNS)} cells; got {len(cells)} (repair or remove it)")
+    row: Row = {}
+    for (name, (read_text, kind)), text in zip(COLUMNS.items(), cells, strict=True):
+        try:
+            row[name] = text if kind == "string" else read_text(text) if text else None
+        except (ValueError, KeyError):
+            held = repr(text if len(text) <= 60 else text[:57] + "...")
+            raise InvalidInputError(f"{where}: `{name}` must be {KINDS[kind]}; got {held} (repair or remove it)") from None
+    _check_row(row, where)
+    return row
+
+
+def _check_row(row: Row, where: str) -> None:
+    """Refuse rows without what makes them a cell of a grid."""
+    missing = [name for name in REQUIRED if row[name] is None]
+    if missing:
+        raise InvalidInputError(f"{where}: a row of a scan must have `{missing[0]}`; got nothing (repair or remove it)")
 
 
 def _read_parquet(path: Path) -> dict[Key, Row]:
@@ -180,12 +203,18 @@ def _read_parquet(path: Path) -> dict[Key, Row]:
     import pyarrow.parquet as pq
 
     try:
-        content = pq.read_table(path, partitioning=None)
-    except pa.ArrowException as error:
-        raise InvalidInputError(f"{path} is not a Parquet file: {' '.join(str(error).split())}") from error
-    _check_columns(path, content.column_names)
+        with path.open("rb") as stream:
+            content = pq.read_table(stream, partitioning=None)
+        _check_columns(path, content.column_names)
+        rows = content.cast(_schema()).to_pylist()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path} is not a Parquet file of a scan, or damaged: {' '.join(str(error).split())}") from error
     table: dict[Key, Row] = {}
-    for row in content.to_pylist():
+    for number, row in enumerate(rows):
+        for name, (_, kind) in COLUMNS.items():
+            if kind == "string" and row[name] is None:
+                row[name] = ""
+        _check_row(row, f"{path}, row {number}")
         for name in ("negatives", "batch_size"):
             if row[name] is not None and math.isfinite(row[name]):
                 row[name] = int(row[name])

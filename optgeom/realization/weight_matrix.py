@@ -51,6 +51,7 @@ def read(matrix: Any) -> Grouped:
     """Validate a dense or sparse (n, n) weight matrix and group its samples; the diagonal is ignored."""
     if scipy.sparse.issparse(matrix):
         _check_shape(matrix.shape, matrix.dtype)
+        _check_indices(matrix)
         if matrix.shape[0] > LARGEST_AS_DENSE:
             return _read_sparse(matrix)
         matrix = matrix.toarray()
@@ -112,6 +113,15 @@ def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         raise InvalidInputError(f"`weights` must be a square (n, n) matrix; got shape {shape} (one row and one column a sample)")
     if shape[0] < 3:
         raise InvalidInputError(f"`weights` must be of at least 3 samples; got {shape[0]} (with two, every embedding has the same loss)")
+
+
+def _check_indices(matrix: Any) -> None:
+    """Indices outside the matrix, as in a damaged file: scipy itself reads whatever lies there in memory."""
+    if hasattr(matrix, "check_format"):
+        try:
+            matrix.check_format(full_check=True)
+        except ValueError as error:
+            raise InvalidInputError(f"`weights` must be a sound sparse matrix; scipy says of it: {error} (save it again)") from error
 
 
 def _check_entries(rows: npt.NDArray[Any], columns: npt.NDArray[Any], values: Array) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from optgeom.errors import InvalidInputError
 
 # Bytes parsed at once: a row must fit, and rows of 10^5 numbers do.
 _BLOCK = 2**23
+_DELIMITERS = ("\t", ",", ";")
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
     Parameters
     ----------
     path : str
-        Comma separated, or by tabs where the suffix is ``.tsv``.
+        Separated by commas, or by tabs where the suffix is ``.tsv``; where line 1 has none of these, by tabs, commas or semicolons.
     wanted : Wanted
         What the user named.
     labels_apart : bool
@@ -100,7 +103,10 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
     need_pyarrow("CSV")
     delimiter = "\t" if path.lower().endswith(".tsv") else ","
     cells, skip = _first_cells(path, delimiter)
-    _check_delimiter(path, delimiter, cells)
+    if len(cells) == 1 and "[" not in cells[0]:
+        # Files of Excel have semicolons in half of the world, and many a table with tabs is named .csv.
+        delimiter = next((mark for mark in _DELIMITERS if mark in cells[0]), delimiter)
+        cells, skip = _first_cells(path, delimiter)
     if all(is_number(cell.strip()) for cell in cells) and not _is_range(cells):
         if not labels_apart:
             raise InvalidInputError(
@@ -114,6 +120,7 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
     first = probe.first_row()
     if not first:
         raise no_rows(path)
+    _check_decimals(path, delimiter, [*names, *first.values()])
     sizes = {name: _text_size(cell) for name, cell in first.items()}
     layout = find_layout(path, names, wanted, lambda: [name for name in names if sizes[name]], lambda name: not sizes[name])
     size = sizes[layout.vectors[0]] if layout.whole else len(layout.vectors)
@@ -121,14 +128,11 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
     return CsvContent(path, delimiter, names, skip, layout, size)
 
 
-def _check_delimiter(path: str, delimiter: str, cells: list[str]) -> None:
-    """Refuse a table whose cells are separated by something else: it would look like a table of one column."""
-    words = {"\t": "tabs", ",": "commas", ";": "semicolons"}
-    other = next((mark for mark in words if mark != delimiter and mark in cells[0] and "[" not in cells[0]), None)
-    if len(cells) == 1 and other is not None:
-        endings = {"\t": "name it .tsv", ",": "name it .csv"}
-        remedy = endings.get(other, f"write {words[delimiter]}, and numbers with a point")
-        raise InvalidInputError(f"{path}: cells must be separated by {words[delimiter]}; line 1 is separated by {words[other]} ({remedy})")
+def _check_decimals(path: str, delimiter: str, cells: Iterable[str]) -> None:
+    """Refuse decimal commas, of which each would pass for a vector of two numbers."""
+    wrong = next((cell for cell in cells if delimiter == ";" and _DECIMAL_COMMA.fullmatch(cell)), None)
+    if wrong is not None:
+        raise InvalidInputError(f"{path}: numbers must have a decimal point; got {wrong.strip()!r} in row 0 (write points)")
 
 
 def _is_range(cells: list[str]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -12,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from optgeom import _numpy_files
 from optgeom.embeddings.readers.file_source import Block
 from optgeom.embeddings.readers.names import Chosen, Header, OfHeader, Wanted, choose
 from optgeom.embeddings.readers.npy import read_header
@@ -39,12 +39,12 @@ class NpzContent(OfHeader):
         if name is None:
             return None
         with archive.open(f"{name}.npy") as member:
-            return read(f"{self.path}: the array {name!r}", np.lib.format.read_array(member, allow_pickle=False))
+            return read(f"{self.path}: the array {name!r}", _numpy_files.read_array(member))
 
     def _tables(self, archive: zipfile.ZipFile, rows: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         with archive.open(f"{self.chosen.vector}.npy") as member:
             if self.fortran:
-                table = np.lib.format.read_array(member, allow_pickle=False)
+                table = _numpy_files.read_array(member)
                 yield from ((start, table[start : start + rows]) for start in range(0, self.num_rows, rows))
                 return
             read_header(member)
@@ -83,13 +83,13 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
         raise unreadable(path, error) from error
     except InvalidInputError:
         raise
-    except (ValueError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise InvalidInputError(f"{path}: the archive is damaged: {' '.join(str(error).split())} (copy or save it again)") from error
+    except _numpy_files.DAMAGE as error:
+        raise InvalidInputError(f"{path}: the archive is damaged: {_numpy_files.reason(error)} (copy or save it again)") from error
 
 
 def _archive(path: str, file: IO[bytes]) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
-    except zipfile.BadZipFile as error:
+    except _numpy_files.DAMAGE as error:
         # The list of the members is at the end of a zip file.
         raise InvalidInputError(f"{path}: it must be a file written by numpy.savez; it is none, or cut off (save it again)") from error

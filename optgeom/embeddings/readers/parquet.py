@@ -72,7 +72,9 @@ def open_parquet(path: str, wanted: Wanted) -> ParquetContent:
             raise no_rows(path)
         size = len(layout.vectors)
         if layout.whole:
-            first = next(file.iter_batches(batch_size=1, columns=list(layout.vectors)))
+            first = next(file.iter_batches(batch_size=1, columns=list(layout.vectors)), None)
+            if first is None:
+                raise no_rows(path)
             size = int(lengths(first.column(layout.vectors[0]))[0])
             if size < 1:
                 raise InvalidInputError(f"{path}: each row must have a vector in {layout.vectors[0]!r}; row 0 has none (drop the row)")
@@ -87,7 +89,7 @@ def _opened(path: str) -> Iterator[Any]:
     try:
         with open(path, "rb") as held, pq.ParquetFile(held, buffer_size=_BUFFER, pre_buffer=False) as file:
             yield file
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path}: it must be a Parquet file; it is none, or cut off (copy or save it again)") from error
     except OSError as error:
         raise unreadable(path, error) from error

@@ -125,6 +125,8 @@ def _header(entry: dict[str, Any]) -> Header:
 
 def _placed(path: str, name: str, entry: dict[str, Any], begin: int, size: int) -> _Tensor:
     shape, (first, last) = tuple(entry["shape"]), entry["data_offsets"]
+    if entry["dtype"] not in _TYPES:
+        raise InvalidInputError(f"{path}: the tensor {name!r} must be numbers of {', '.join(_TYPES)}; got {entry['dtype']!r} (convert it)")
     row = int(np.prod(shape[1:], dtype=object)) * np.dtype(_TYPES[entry["dtype"]]).itemsize
     if last - first != row * shape[0]:
         raise InvalidInputError(f"{path}: the tensor {name!r} of shape {shape} has {last - first} bytes in the header (save it again)")

@@ -95,6 +95,8 @@ def _unpacked(path: str) -> Any:
             zipped, pickled = zipfile.is_zipfile(file), file.seek(0) == 0 and file.read(1) == b"\x80"
     except OSError as error:
         raise unreadable(path, error) from error
+    except zipfile.BadZipFile as error:
+        raise none from error
     if not (zipped or pickled):
         raise none
     try:
