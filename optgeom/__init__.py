@@ -9,6 +9,7 @@ from optgeom.collapse.rank_path import first_rank_loss
 from optgeom.collapse.scan import Scan, scan
 from optgeom.collapse.sensitivity import proportion_sensitivity, temperature_sensitivity
 from optgeom.collapse.thresholds import CollapseThreshold, collapse_margin, collapse_threshold
+from optgeom.embeddings.metrics.recovery import LatentRecovery, latent_recovery
 from optgeom.embeddings.result import Validation
 from optgeom.embeddings.validation import validate
 from optgeom.errors import IncompatibleError, InvalidInputError, MissingDependencyError, NotCertifiedError, OptGeomError, SolverError
@@ -34,6 +35,7 @@ __all__ = [
     "IncompatibleError",
     "InfoNCE",
     "InvalidInputError",
+    "LatentRecovery",
     "Loss",
     "LossValues",
     "MissingDependencyError",
@@ -55,6 +57,7 @@ __all__ = [
     "collapse_threshold",
     "design",
     "first_rank_loss",
+    "latent_recovery",
     "loss_values",
     "profiles",
     "proportion_sensitivity",
