@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from reference import LIMIT, build, case, collapsed, off_diagonal, program_of, random_gram
 
 from optgeom.certificates import certify
+from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
 from optgeom.losses.base import Loss
 from optgeom.losses.infonce import InfoNCE
@@ -238,3 +239,17 @@ def test_no_force_at_all_is_not_certified_and_a_bad_tolerance_is_an_error() -> N
     assert (found.certificate.certified, found.certificate.gap) == (False, math.inf)
     with pytest.raises(InvalidInputError, match=r"`tolerance` must be > 0; got 0 \(the default is 1e-8\)"):
         certify(program, np.eye(3), tolerance=0)
+
+
+@pytest.mark.parametrize(("classes", "groups"), [(10**6, 500), (10**7, 500), (10**7, 650), (10**8, 1000)])
+def test_millions_of_classes_are_certified_and_their_neighbours_are_not(classes: int, groups: int) -> None:
+    """The largest eigenvalue is the number of classes, so its rounding alone would exceed the limit of the backward error."""
+    counts = np.arange(1, groups + 1)
+    sizes = np.maximum(1, np.floor(counts**-1.5 / np.sum(counts**-1.5) * classes)).astype(np.int64)
+    sizes[0] += classes - sizes.sum()
+    program = ClassMeanProgram.build(ClassDistribution.from_groups(counts, sizes), SupCon(0.1))
+    found = certify(program, solve_newton(program).cosines)
+    assert found.certificate.certified, found.certificate
+    moved = found.cosines.copy()
+    moved[-1, -2] = moved[-2, -1] = moved[-1, -2] + 1e-6
+    assert not certify(program, moved).certificate.certified

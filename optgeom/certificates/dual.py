@@ -68,7 +68,8 @@ def check(program: ClassMeanProgram, cosines: Array, risk: float, enough: float 
         gap = min(gap, _uniform_gap(program, gradient, nu) * unit)
     backward = _residual_bound(scaled, max(0.0, -lowest), pairs, sizes)
     if backward > enough:
-        backward = _residual(scaled, rest, pairs, sizes)
+        # Both are upper bounds. With millions of classes the rounding that the exact figure pays for is the larger one.
+        backward = min(backward, _residual(scaled, rest, pairs, sizes))
     return DualCheck(gap, backward)
 
 
