@@ -16,6 +16,7 @@ from optgeom.errors import IncompatibleError
 from optgeom.geometry import Geometry
 from optgeom.losses import InfoNCE, Loss, SupCon, SupConFullBatch
 from optgeom.training.augmentation import Augmentation
+from optgeom.training.batch_norm import refresh_statistics
 from optgeom.training.data import LabelledData
 from optgeom.training.device import to_device
 from optgeom.training.distance import GramDistance
@@ -25,7 +26,6 @@ from optgeom.training.task import Task, Terms
 
 EMBEDDED_ROWS = 1024  # at once
 MEASURED_ROWS = 20000  # of the training data, for the distance in the log
-REFRESHING_BATCHES = 50
 
 
 def torch_loss(loss: Loss, seed: int = 0) -> ContrastiveLoss:
@@ -171,18 +171,6 @@ class EncoderTask(Task):
         self._sampler.load(state["sampler"])
         self._generator.set_state(state["augmentation"])
 
-    @torch.no_grad()
     def refresh(self) -> None:
         """Statistics of batch normalisation for the weights as they are now, from fresh batches."""
-        norms = [layer for layer in self.module.modules() if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)]
-        if not norms:
-            return
-        held = [layer.momentum for layer in norms]
-        for layer in norms:
-            layer.reset_running_stats()
-            layer.momentum = None  # a plain mean over the batches to come
-        self.module.train()
-        for _ in range(REFRESHING_BATCHES):
-            self.module.encoder(self._next()[0])
-        for layer, momentum in zip(norms, held, strict=True):
-            layer.momentum = momentum
+        refresh_statistics(self.module, lambda: self.module.encoder(self._next()[0]))
