@@ -11,16 +11,16 @@ import _store
 import _tables
 from _harness import OURS, Row
 
-# Rivals drawn beside our curves: label -> table and case whose rows hold them, and the solver.
-BESIDE: dict[str, dict[str, tuple[str, str, str]]] = {
+# Rivals drawn beside our curves: label -> table and case whose rows hold them, the solver, and on which side of its end the label has room.
+BESIDE: dict[str, dict[str, tuple[str, str, str, str]]] = {
     "classes": {
-        "Clarabel": ("speed-clarabel", "zipf, temperature 0.1", "CVXPY + Clarabel"),
-        "SCS": ("speed-scs", "zipf, temperature 0.1", "CVXPY + SCS"),
-        "pymanopt": ("speed-pymanopt", "zipf, temperature 0.1", "pymanopt, default"),
+        "Clarabel": ("speed-clarabel", "zipf, temperature 0.1", "CVXPY + Clarabel", "above"),
+        "SCS": ("speed-scs", "zipf, temperature 0.1", "CVXPY + SCS", "above"),
+        "pymanopt": ("speed-pymanopt", "zipf, temperature 0.1", "pymanopt, default", "above"),
     },
     "samples": {
-        "Clarabel": ("realize-clarabel", "dim 3, temperature 0.5", "CVXPY + Clarabel"),
-        "pymanopt": ("realize-pymanopt", "dim 3, temperature 0.5", "pymanopt, default"),
+        "Clarabel": ("realize-clarabel", "dim 3, temperature 0.5", "CVXPY + Clarabel", "above"),
+        "pymanopt": ("realize-pymanopt", "dim 3, temperature 0.5", "pymanopt, default", "below"),
     },
 }
 COLOURS = ("#0b5394", "#b45f06")
@@ -28,58 +28,79 @@ GREY = "#777777"
 FONT = 13
 
 
-def growth(rows: Sequence[Row], path: Path, axis: str, beside: Mapping[str, tuple[str, str, str]]) -> None:
+# Where a label stands, seen from its point: lines rise, so there is room above to the left and below to the right.
+SIDES: dict[str, dict[str, Any]] = {
+    "above": {"xytext": (2, 6), "ha": "right", "va": "bottom"},
+    "below": {"xytext": (7, -4), "ha": "left", "va": "top"},
+}
+
+
+def growth(rows: Sequence[Row], path: Path, axis: str, beside: Mapping[str, tuple[str, str, str, str]]) -> None:
     """Two panels; `beside` names rivals whose times are read from the results in the same folder."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     time, memory = figure.subplots(1, 2)
-    found = _tables.cases(rows)
-    names = list(dict.fromkeys(case for case, _ in found))
-    ends: dict[Any, list[tuple[float, float, str, str]]] = {time: [], memory: []}
-    for case, colour in zip(names, COLOURS, strict=False):
-        line = [(size, held[OURS]) for (name, size), held in found.items() if name == case and not held[OURS].failed]
-        if line:
-            sizes = [float(size) for size, _ in line]
-            for panel, values in ((time, [held.seconds for _, held in line]), (memory, [held.extra_mb for _, held in line])):
-                panel.plot(sizes, values, "o-", color=colour, markersize=5, linewidth=2)
-                ends[panel].append((sizes[-1], values[-1], case, colour))
-    for label, (table, case, solver) in beside.items():
+    curves: dict[str, list[tuple[float, _tables.Summary]]] = {}
+    for (case, size), found in _tables.cases(rows).items():
+        if not found[OURS].failed:
+            curves.setdefault(case, []).append((float(size), found[OURS]))
+    for panel, of in ((time, _seconds), (memory, _arrays)):
+        lines = {case: [(size, of(held)) for size, held in curve] for case, curve in curves.items()}
+        _draw(panel, lines)
+    for label, (table, case, solver, side) in beside.items():
         told = _tables.cases(_store.read_table(path.parent.parent / "results" / f"{table}.csv"))
         points = sorted((size, held[solver].seconds) for (name, size), held in told.items() if name == case and solver in held)
         if points:
             time.plot(*zip(*points, strict=True), "s--", color=GREY, markersize=4, linewidth=1.3)
-            ends[time].append((*points[-1], label, GREY))
+            _label(time, points[-1], label, GREY, side)
     for panel, title in ((time, "time (s)"), (memory, "memory of arrays (MiB)")):
-        _dress(panel, title, axis, ends[panel])
+        _dress(panel, title, axis)
     figure.savefig(path, dpi=200, metadata={"Software": None})
 
 
-def _dress(panel: Any, title: str, axis: str, ends: Sequence[tuple[float, float, str, str]]) -> None:
+def _seconds(found: _tables.Summary) -> float:
+    return found.seconds
+
+
+def _arrays(found: _tables.Summary) -> float:
+    return found.extra_mb
+
+
+def _draw(panel: Any, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """The upper line has its label above its end, the lower one below its middle."""
+    upper = max(lines, key=lambda case: sum(math.log(y) for _, y in lines[case]) / len(lines[case]), default="")
+    for (case, points), colour in zip(lines.items(), COLOURS, strict=False):
+        panel.plot(*zip(*points, strict=True), "o-", color=colour, markersize=5, linewidth=2)
+        if case == upper:
+            _label(panel, (points[-1][0], max(y for _, y in points[-3:])), case, colour, "above")
+        else:
+            rest = points[len(points) // 2 :]
+            _label(panel, (rest[0][0], min(y for _, y in rest)), case, colour, "below")
+
+
+def _label(panel: Any, point: tuple[float, float], label: str, colour: str, side: str) -> None:
+    from matplotlib.patheffects import withStroke
+
+    text = label.replace("many ", "many\n") if side == "below" else label
+    told = panel.annotate(text, point, textcoords="offset points", color=colour, fontsize=FONT - 1, linespacing=1.0, **SIDES[side])
+    told.set_path_effects([withStroke(linewidth=3, foreground="white")])
+
+
+def _dress(panel: Any, title: str, axis: str) -> None:
     panel.set(xscale="log", yscale="log")
     panel.set_title(title, loc="left", fontsize=FONT + 1)
     panel.set_xlabel(axis, fontsize=FONT)
     panel.tick_params(labelsize=FONT - 1)
     panel.minorticks_off()
+    left, right = panel.get_xlim()
+    if right < 300 * left:  # a tick or two at powers of ten would say little
+        ticks = [tick for power in range(8) for digit in (1, 3) if left <= (tick := digit * 10**power) <= right]
+        panel.set_xticks(ticks, [str(tick) for tick in ticks])
     panel.grid(alpha=0.25)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
-    # Room at the right for the labels of lines that end there.
-    left, right = panel.get_xlim()
-    panel.set_xlim(left, right * (right / left) ** 0.5)
     low, high = panel.get_ylim()
-    for x, y, label, colour in _apart(ends, (high / low) ** (1 / 13)):
-        place = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "linespacing": 1.0}
-        panel.annotate(label.replace(", ", ",\n").replace("many ", "many\n"), (x, y), color=colour, fontsize=FONT - 1, **place)
-
-
-def _apart(ends: Sequence[tuple[float, float, str, str]], step: float) -> list[tuple[float, float, str, str]]:
-    """Labels of lines that end at the same place stand one above the other, a factor of at least `step` apart, two for two lines."""
-    placed: list[tuple[float, float, str, str]] = []
-    for x, y, label, colour in sorted(ends, key=lambda end: end[1]):
-        need = math.log(step) * (2 if any(part in label for part in (", ", "many ")) else 1.2)
-        for at, other, _, _ in placed:
-            if abs(math.log10(x / at)) < 1 and math.log(y / other) < need:
-                y = other * math.exp(need)
-        placed.append((x, y, label, colour))
-    return placed
+    # Two decades at least, so that what hardly changes looks so; and room for a label above the highest end.
+    widen = max(1.0, 10.0 / math.sqrt(high / low))
+    panel.set_ylim(low / widen, high * widen * (high / low) ** 0.08)

@@ -150,7 +150,7 @@ def oblique(program: RowsProgram, gradient_norm: float = 1e-6, seed: int = 0, li
         turned = direction.T @ v
         turned = turned + turned.T
         moved = rows * shares * (turned - np.sum(shares * turned, axis=1, keepdims=True)) / tau**2
-        return direction @ force + v @ (moved + moved.T)
+        return np.asarray(direction @ force + v @ (moved + moved.T))
 
     start = np.random.default_rng(seed).normal(size=(n, n))
     optimizer = pymanopt.optimizers.TrustRegions(max_time=limit, min_gradient_norm=gradient_norm, verbosity=0)

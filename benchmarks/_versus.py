@@ -21,7 +21,7 @@ from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.weighted import WeightedProgram
 
 TIGHT = 1e-10  # norm of the gradient at which pymanopt stops, beside its default of 1e-6
-PATIENCE = {"full": 60.0, "quick": 3.0, "tiny": 1.0}  # seconds after which it gives that up
+PATIENCE = {"full": 30.0, "quick": 3.0, "tiny": 1.0}  # seconds after which it gives that up
 CONIC_WARM_UP = np.array([0.5, 0.3, 0.2])
 
 

@@ -44,7 +44,7 @@ class Curve:
 CURVES: dict[str, tuple[Curve, ...]] = {
     "classes": (
         Curve("infinitely many negatives", "limit", (10, 20, 50, 100, 200, 500, 1000, 2000), (10, 50, 200), (5, 10)),
-        Curve("batches of 256 images", "batches", (10, 20, 50, 100, 200, 500, 1000), (10, 50, 200), (5, 10)),
+        Curve("batches of 256", "batches", (10, 20, 50, 100, 200, 500, 1000), (10, 50, 200), (5, 10)),
     ),
     "groups": (
         Curve("1e7 classes", "groups-7", (10, 20, 50, 100, 200, 500, 1000), (10, 100), (5,)),
@@ -119,13 +119,15 @@ def render(size: str, rows: Sequence[Row]) -> str:
         powers = ["-", "-"]
         if case in before:
             smaller, seconds, memory = before[case]
-            step = math.log(number / smaller)
-            powers = [f"{math.log(found.seconds / seconds) / step:.2f}", f"{math.log(found.extra_mb / memory) / step:.2f}"]
+            ratios = (found.seconds / seconds, found.extra_mb / memory)
+            powers = ["-" if math.isnan(ratio) else f"{math.log(ratio) / math.log(number / smaller):.2f}" for ratio in ratios]
         before[case] = number, found.seconds, found.extra_mb
         resident = f"{found.peak_mb - found.baseline_mb:.0f} MiB"
         arrays = f"{found.extra_mb:.3g} MiB"
-        certificate = "failed" if found.failed else _tables.certificate(found)
-        lines.append([case, str(number), _tables.timing(found), powers[0], arrays, powers[1], resident, certificate])
+        if found.failed:
+            lines.append([case, str(number), "failed", "-", "-", "-", "-", found.note.split("Error: ")[-1]])
+        else:
+            lines.append([case, str(number), _tables.timing(found), powers[0], arrays, powers[1], resident, _tables.certificate(found)])
     return _tables.markdown(["case", size, "time", "its exponent", "arrays", "its exponent", "resident", "gap"], lines)
 
 

@@ -81,26 +81,27 @@ QUICK: dict[Callable[[int], Problem], tuple[int, ...]] = {euclidean: (60,), sphe
 TINY: dict[Callable[[int], Problem], tuple[int, ...]] = {euclidean: (12,), spherical: (12,), inconsistent: (12,)}
 
 
-def ours(problem: Problem) -> Any:
+def ours(problem: Problem) -> tuple[Any, str]:
     found = realize(problem.weights, problem.similarity, problem.temperature, problem.dim, TOLERANCE)
     return found.embedding(), found.solver
 
 
-def scaling(problem: Problem, init: str) -> Any:
+def scaling(problem: Problem, init: str) -> tuple[Any, str]:
     points, stress, steps = _rivals.smacof(problem.distances, DIM, init)
     if problem.similarity == "cosine":
         points = _rivals.on_sphere(points)
     return points, f"stress {stress:.1e}, {steps} iterations"
 
 
-def judged(row: Callable[..., Row], problem: Problem, points: Any, note: str, best: float = math.nan) -> tuple[Row, float]:
+def judged(row: Callable[..., Row], problem: Problem, found: tuple[Any, str], best: float = math.nan) -> tuple[Row, float]:
     """Distances against the targets (relative to the largest), and the loss with its gap: to the entropic bound, or to the dual bound."""
+    points, note = found
     held = Weights.from_matrix(problem.weights)
     distances = squareform(pdist(points))
     error = float(np.max(np.abs(distances - problem.distances)) / np.max(problem.distances))
     if problem.similarity == "cosine":
-        found = of_weights(program_of(held, problem.temperature), TOLERANCE)(points @ points.T)
-        gap, loss, certified = found.gap, found.loss, found.certified
+        verdict = of_weights(program_of(held, problem.temperature), TOLERANCE)(points @ points.T)
+        gap, loss, certified = verdict.gap, verdict.loss, verdict.certified
     else:
         gap = entropy.gap_to_bound(held, -(distances**2) / problem.temperature)
         loss = entropy.entropic_bound(held) + gap
@@ -114,12 +115,12 @@ def measure(effort: Effort) -> Iterator[Row]:
     for call in (partial(ours, warm), *(partial(scaling, warm, init) for init in RIVALS.values())):
         call()
     for problem in problems:
-        _, best = judged(partial(Row, problem.case, OURS, problem.n, 0), problem, *ours(problem))
+        _, best = judged(partial(Row, problem.case, OURS, problem.n, 0), problem, ours(problem))
         calls: dict[str, Callable[[], Any]] = {OURS: partial(ours, problem)}
         calls.update({who: partial(scaling, problem, init) for who, init in RIVALS.items()})
         for who, turn, seconds, result in alternate(calls, dict.fromkeys(calls, effort.times(effort.plan(3, 1, 1)))):
             row = partial(Row, problem.case, who, problem.n, turn, seconds)
-            yield row(note=failure(result)) if isinstance(result, Exception) else judged(row, problem, *result, best)[0]
+            yield row(note=failure(result)) if isinstance(result, Exception) else judged(row, problem, result, best)[0]
 
 
 def render(rows: Sequence[Row]) -> str:

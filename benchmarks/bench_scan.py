@@ -9,6 +9,7 @@ import math
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import _tables
@@ -46,7 +47,7 @@ def measure(effort: Effort) -> Iterator[Row]:
                 if effort.wants(6 * shares * temperatures):
                     if effort.patient:
                         wait_for_quiet()
-                    seconds, found, elsewhere = watched(lambda t=temperatures, w=workers: run(shares, t, w))
+                    seconds, found, elsewhere = watched(partial(run, shares, temperatures, workers))
                     note = f"{found.collapsed} collapsed, {found.uncertified} uncertified"
                     certified = found.uncertified == 0
                     yield Row("scan", who, len(found), repeat, seconds, certified=certified, busy_elsewhere=elsewhere, note=note)
@@ -76,7 +77,7 @@ def render(rows: Sequence[Row]) -> str:
         ratio = seconds(sizes[1], who)[0] / seconds(sizes[0], who)[0]
         lines.append([f"four times the cells, {who}", "-", f"<= {TARGETS['cells']:g} x", f"{ratio:.2f} x", ratio <= TARGETS["cells"]])
     note = sorted({f"{row.size} cells: {row.note}" for row in rows})
-    body = [[*cells, _tables.yes(bool(met) and certified)] for *cells, met in lines]
+    body = [[*map(str, cells), _tables.yes(bool(met) and certified)] for *cells, met in lines]
     return _tables.markdown(["case", "measured", "target", "reached", "met"], body) + f"\n\n{'; '.join(note)}."
 
 

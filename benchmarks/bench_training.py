@@ -82,7 +82,8 @@ def loss_of(name: str) -> Loss:
         return SupConLoss(TEMPERATURE, singletons="skip")
     from pytorch_metric_learning.losses import SupConLoss as Peer
 
-    return Peer(temperature=TEMPERATURE)
+    peer: Loss = Peer(temperature=TEMPERATURE)
+    return peer
 
 
 def step(loss: Loss, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -114,7 +115,7 @@ def difference(held: Plan, device: str) -> float:
         value = step(loss_of(name), features, labels)
         found.append((value.item(), features.grad))
     (ours, mine), (theirs, others) = found
-    return max(abs(ours - theirs) / abs(theirs), ((mine - others).abs().max() / others.abs().max()).item())
+    return max(float(abs(ours - theirs) / abs(theirs)), float((mine - others).abs().max() / others.abs().max()))
 
 
 def devices() -> list[str]:

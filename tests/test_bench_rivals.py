@@ -85,7 +85,7 @@ def test_scaling_is_judged_by_distances_and_loss():
     problem = bench_scaling.euclidean(10)
     right, wrong = problem.distances, 1.1 * np.random.default_rng(0).normal(size=(10, 3))
     assert np.allclose(-2.0 * np.log(problem.weights), right**2)
-    row, _ = bench_scaling.judged(lambda **told: told, problem, wrong, "")
+    row, _ = bench_scaling.judged(lambda **told: told, problem, (wrong, ""))
     assert row["difference"] == pytest.approx(0.1) and row["gap"] > 1e-3 and not row["certified"]
     chords = bench_scaling.spherical(10).distances
     assert 0 < chords.max() <= 2 and np.all(np.diag(chords) == 0)
