@@ -187,14 +187,25 @@ def test_other_supports_cannot_be_corrected():
         task(conditional=cap, rho=0.5)
 
 
-@pytest.mark.parametrize(("law", "rho"), [(FULL, 0.0), (SLICE, 0.0), (SLICE, 0.4), (SLICE, 1.0), (FULL, 0.7)])
-def test_the_loss_of_batches_is_the_asymptotic_one(law, rho):
-    # Low by half the relative variance of exp(s/tau) over the number of negatives, at most 2.4/(2 * 126) where they are all on a slice.
-    found = task(conditional=law, rho=rho, batch=512, per_slice=64, seed=5)
+@pytest.mark.parametrize(
+    ("law", "rho", "error"), [(FULL, 0.0, 0.02), (SLICE, 0.0, 0.02), (FULL, 0.7, 0.02), (SLICE, 0.4, 0.06), (SLICE, 1.0, 0.06)]
+)
+def test_the_loss_of_batches_is_the_asymptotic_one(law, rho, error):
+    # Low by half the relative variance of exp(s/tau) over the number of negatives: at most 1.5/(2 * 30) where they are all on a slice,
+    # of which there are 640 here (the term of a slice has a deviation of about .6).
+    found = task(conditional=law, rho=rho, batch=512, seed=5)
     found.module.weight.data = torch.eye(3)
-    terms = [found.terms() for _ in range(8)]
+    terms = [found.terms() for _ in range(20 if error > 0.02 else 6)]
     mean = np.mean([(one.total / one.count).item() for one in terms]) - math.log(2 * 511)
-    assert mean == pytest.approx(asymptotic_loss(law, TAU, rho=rho).value, abs=0.02)
+    assert mean == pytest.approx(asymptotic_loss(law, TAU, rho=rho).value, abs=error)
+
+
+def test_groups_add_to_the_share_and_are_allowed_for():
+    # Of 31 others 7 share the slice: a share r of corrected negatives makes r + (1 - r) 7/31 in all.
+    for rho in (0.3, 0.6, 1.0):
+        r = task(rho=rho, per_slice=8).loss.rho
+        assert r + (1 - r) * 7 / 31 == pytest.approx(rho)
+    assert task(rho=0.0, per_slice=8).loss.rho == 0.0
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.3, 1.0])
