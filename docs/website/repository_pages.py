@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-ALWAYS = ("README.md", "CHANGELOG.md", "benchmarks/README.md")
+ALWAYS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
 LISTING = "---\nsearch:\n  exclude: true\nhide: [toc]\n---\n\n# {path}\n\n```{language}\n{content}```\n"
 
 ALONE = "---\nhide: [navigation]\n---\n\n"  # of a page without siblings
@@ -83,7 +83,7 @@ def on_files(files: Files, config: Any) -> Files:
         content = (ROOT / path).read_text(encoding="utf-8")
         if path.endswith(".md"):
             wanted.extend(targets(content, path))
-            if place in ("index.md", "changelog.md"):
+            if place == "index.md":
                 content = ALONE + content
         else:
             language = {"py": "python"}.get(path.rsplit(".", 1)[-1], "text")
