@@ -138,7 +138,7 @@ def render(rows: Sequence[Row]) -> str:
 TABLES = (
     Table(
         "realize-mds", "Distance geometry against scikit-learn MDS",
-        "Targets that points can have are recovered exactly in closed form, where SMACOF from a random start may stop early or elsewhere; "
-        "where no points have them, the least stress is not the least loss.", measure, render,
+        "Targets that points can have are recovered exactly, as by SMACOF from a classical start, not from a random one; where no points "
+        "have them, the least stress is not the least loss.", measure, render,
     ),
 )  # fmt: skip

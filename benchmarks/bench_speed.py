@@ -232,8 +232,8 @@ TABLES = (
     ),
     Table(
         "speed-pymanopt", "Class means against pymanopt, SupCon limit, all classes distinct",
-        "A first-order condition in logarithms reaches a certificate that a trust region on the oblique manifold does not reach in "
-        "half a minute at rank C - 1, where the Hessian is singular at the optimum. No target was set.",
+        "A first-order condition in logarithms reaches a certificate sooner than a trust region on the oblique manifold, whose Hessian is "
+        "singular at an optimum of rank C - 1. No target was set.",
         partial(against, "pymanopt", oblique_rivals), partial(_tables.versus, targets=TARGETS.of("pymanopt")),
     ),
     Table(
