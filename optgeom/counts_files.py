@@ -178,6 +178,8 @@ def csv_rows(path: object, text: str) -> list[tuple[int, list[str]]]:
 
 def _from_csv(path: object, text: str) -> CountsTable:
     rows = csv_rows(path, text)
+    if not rows:
+        raise InvalidInputError(f"{path}: a counts file must hold {_KINDS}; got empty cells only (give each class a count)")
     class_column, count_column, width = 0, 1, 2
     header = [cell.lower() for cell in rows[0][1]]
     # Only a first line without digits in its count is a header: "1O0" is a slip of the pen that must not pass for one.

@@ -78,10 +78,7 @@ def _summary(found: Validation) -> Iterable[tuple[str, str]]:
         metric = found.metrics[name]
         if metric.value is not None:
             yield heading, _value(metric)
-    worst = found.classes[0]
-    if worst.deviation is not None:
-        measured = _interval(worst.deviation, worst.low, worst.high)
-        yield "Worst class", f"{short(worst.name)}, with {short(worst.worst_pair or '')}: off by {measured} degrees"
+    yield from _worst(found)
     for label, rows in found.ignored.items():
         yield "Ignored", f"{rows} rows with label {label}"
     if found.missing:
@@ -92,6 +89,18 @@ def _summary(found: Validation) -> Iterable[tuple[str, str]]:
         yield "As predicted", f"{short(found.names[pair.first])} and {short(found.names[pair.second])} coincide, also at the optimum"
     for note in found.notes:
         yield "Note", note
+
+
+def _worst(found: Validation) -> Iterable[tuple[str, str]]:
+    """The class in most trouble; both of a pair where neither is in more, and the order of their names would choose."""
+    worst, other = found.classes[:2]
+    if worst.deviation is None:
+        return
+    measured = _interval(worst.deviation, worst.low, worst.high)
+    if (worst.worst_pair, other.worst_pair, worst.pairs) == (other.name, worst.name, other.pairs):
+        yield "Worst classes", f"{short(worst.name)} and {short(other.name)}, with each other: off by {measured} degrees"
+    else:
+        yield "Worst class", f"{short(worst.name)}, with {short(worst.worst_pair or '')}: off by {measured} degrees"
 
 
 def _names(names: tuple[str, ...]) -> str:

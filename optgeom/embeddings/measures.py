@@ -165,6 +165,7 @@ def _of_samples(
 def _of_classes(shape: ClassMetrics, directions: Directions, moments: ClassMoments, scatter: Array) -> dict[str, Metric]:
     several = moments.counts > 1
     spread = ONE_IMAGE if not several.any() else "the class means coincide"
+    apart = "fewer than two classes have two images" if several.sum() == 1 else spread
     simplex = simplex_distance(directions.gram)
     lost = len(simplex.left_out)
     lacking = "fewer than two classes have a direction"
@@ -172,8 +173,8 @@ def _of_classes(shape: ClassMetrics, directions: Directions, moments: ClassMomen
     beside = f"{collapsed} pair{'' if collapsed == 1 else 's'} of coinciding means left out" if collapsed else None
     return {
         "nc1": Metric.of(shape.nc1, spread),
-        "cdnv_mean": _noted(Metric.of(shape.separation.mean, spread), beside),
-        "cdnv_max": _noted(Metric.of(shape.separation.max, spread), beside),
+        "cdnv_mean": _noted(Metric.of(shape.separation.mean, apart), beside),
+        "cdnv_max": _noted(Metric.of(shape.separation.max, apart), beside),
         "simplex_frobenius": _noted(Metric.of(simplex.relative_frobenius, lacking), _left_out(lost)),
         "simplex_max_angle_deg": _noted(Metric.of(simplex.max_angle_deg, lacking), _left_out(lost)),
         "effective_rank": Metric.of(effective_rank(singular_values_of_scatter(scatter))),
