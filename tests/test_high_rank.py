@@ -104,3 +104,18 @@ def test_samples_without_a_positive_are_left_to_the_other_method() -> None:
     labels = [0, 0, 1, 2, 3]
     assert not primal_dual.applies(program_of(Weights.supcon(labels), 0.5))
     assert primal_dual.applies(problem(9, 2, 0.4)[0])
+
+
+@pytest.mark.parametrize(("n", "dim", "tau", "solver"), [(90, 2, 0.3, "low-rank staircase"), (100, 3, 0.05, "primal-dual Newton")])
+def test_the_method_that_does_not_fit_is_left_after_few_steps(
+    n: int, dim: int, tau: float, solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Full in its first columns, but of rank 18 of 90; and nearly realizable, where the primal-dual method needs 19 steps."""
+    taken = []
+    step = primal_dual._newton_step
+    monkeypatch.setattr(primal_dual, "_newton_step", lambda *given: taken.append(1) or step(*given))
+    weights = Weights.y_aware(np.random.default_rng(0).normal(size=(n, dim)))
+    found = optimal_cosines(weights, tau)
+    assert found.certificate.certified
+    assert found.solver == solver
+    assert len(taken) <= 24

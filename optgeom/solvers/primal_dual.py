@@ -42,6 +42,7 @@ STEPS = 60
 PATIENCE = 12  # steps without a smaller violation after which the search is given up
 SETTLING = 5  # first steps, which fit cosines and dual to each other: the violation says nothing yet
 PENALTY = 0.05  # s: weighs cosines against the dual; for tau from .05 to .5 all of .01 to .1 converged, .3 in part only
+WORTH_JUDGING = 1e-4  # violation; gaps of 1e-9 came with 1e-7 to 1e-6
 ACCURACY = 1e-3  # of the linear system: at 1e-2 the set of dual directions no longer settles
 PRODUCTS = 600
 SMALLEST_SUM = 1e-150  # of P_ij + P_ji: the curvature of flatter pairs has no inverse in floating point
@@ -178,7 +179,7 @@ def applies(program: WeightedProgram) -> bool:
 
 
 def solve_primal_dual(
-    program: WeightedProgram, start: Array, judge: Callable[[Array], J], good_gap: float
+    program: WeightedProgram, start: Array, judge: Callable[[Array], J], good_gap: float, most: int = STEPS
 ) -> tuple[J | None, int]:
     """Best judged matrix, None where the method found nothing to judge, and the number of steps.
 
@@ -192,13 +193,15 @@ def solve_primal_dual(
         Matrix -> risk and certificate; it may be given matrices that are slightly indefinite.
     good_gap : float
         Gap relative to 1 + |risk| at which the search ends.
+    most : int
+        Steps after which the search is given up.
     """
     best: J | None = None
     if not applies(program):
         return None, 0
     gram, dual = start, dual_start(program, start)
     smallest, since, judged = np.inf, 0, np.inf
-    for taken in range(1, STEPS + 1):
+    for taken in range(1, most + 1):
         try:
             step = _newton_step(program, gram, dual)
         except np.linalg.LinAlgError:
@@ -208,10 +211,9 @@ def solve_primal_dual(
         gram, dual = step.gram, step.dual
         falls = taken <= SETTLING or step.violation < 0.9 * smallest
         smallest, since = (step.violation, 0) if falls else (smallest, since + 1)
-        if since >= PATIENCE:
-            break
-        # Judging costs as much as a step: only where the violation has fallen by a good part since.
-        if step.violation < 0.3 * judged or since > 0:
+        given_up = since >= PATIENCE or taken == most
+        # Judging costs as much as a step: only where the violation is small, and has fallen by a good part since, or falls no more.
+        if (step.violation < WORTH_JUDGING and (step.violation < 0.3 * judged or since > 0)) or given_up:
             judged = min(judged, step.violation)
             found = judge(gram)
             if best is None or found.certificate.gap < best.certificate.gap:
@@ -221,6 +223,8 @@ def solve_primal_dual(
                 # Only in the limit are the cosines of low rank: what does not count for it would still count for an embedding.
                 exact = judge(_of_low_rank(gram))
                 return (exact if exact.certificate.gap <= good else best), taken
+        if given_up:
+            break
     return best, taken
 
 
