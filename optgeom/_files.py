@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import re
 import secrets
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +27,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     ------
     Path
         A path in the same folder (a rename across file systems is a copy, hence not atomic) with the same suffix (writers such as
-        `numpy.save` and matplotlib choose by suffix). Pipes and devices cannot be renamed over: for them `path` itself.
+        `numpy.save` and matplotlib choose by suffix). Pipes and devices cannot be renamed over: for them `path` itself. What a killed
+        process left of an earlier write to `path` is removed.
 
     Raises
     ------
@@ -43,14 +47,41 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise _refused(path, error) from error
         return
     # Not made by `tempfile`: its files are readable by their owner only, and the finished file should have the usual permissions.
-    temporary = target.with_name(f".{target.stem}.{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
+    temporary = target.with_name(f".{target.stem}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
     try:
+        _remove_leftovers(target)
         yield temporary
         os.replace(temporary, target)
     except OSError as error:
         raise _refused(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _machine() -> str:
+    """A short name of this machine: numbers of processes say nothing about those of another one that shares the folder."""
+    return f"{zlib.crc32(platform.node().encode()):08x}"
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove temporary files of `target` whose process, on this machine, is no more."""
+    if os.name != "posix":  # elsewhere a signal of number 0 is not a mere question
+        return
+    pattern = re.compile(rf"\.{re.escape(target.stem)}\.{_machine()}-(\d+)-[0-9a-f]{{8}}{re.escape(target.suffix)}")
+    for name in os.listdir(target.parent):
+        match = pattern.fullmatch(name)
+        if match and not _runs(int(match[1])):
+            target.with_name(name).unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # it is somebody else's, or no number of a process
+        pass
+    return True
 
 
 def _refused(path: str | os.PathLike[str], error: OSError) -> InvalidInputError:
