@@ -35,8 +35,8 @@ SIDES: dict[str, dict[str, Any]] = {
 }
 
 
-def growth(rows: Sequence[Row], path: Path, axis: str, beside: Mapping[str, tuple[str, str, str, str]]) -> None:
-    """Two panels; `beside` names rivals whose times are read from the results in the same folder."""
+def growth(rows: Sequence[Row], path: Path, results: Path, axis: str, beside: Mapping[str, tuple[str, str, str, str]]) -> None:
+    """Two panels; `beside` names rivals whose times are read from the files of `results`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4.2), layout="constrained")
@@ -49,7 +49,7 @@ def growth(rows: Sequence[Row], path: Path, axis: str, beside: Mapping[str, tupl
         lines = {case: [(size, of(held)) for size, held in curve] for case, curve in curves.items()}
         _draw(panel, lines)
     for label, (table, case, solver, side) in beside.items():
-        told = _tables.cases(_store.read_table(path.parent.parent / "results" / f"{table}.csv"))
+        told = _tables.cases(_store.read_table(results / f"{table}.csv"))
         points = sorted((size, held[solver].seconds) for (name, size), held in told.items() if name == case and solver in held)
         if points:
             time.plot(*zip(*points, strict=True), "s--", color=GREY, markersize=4, linewidth=1.3)

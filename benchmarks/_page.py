@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,30 +16,31 @@ MACHINES, MISSED = "machines", "missed"
 ALWAYS = (DATE, "BLAS threads", LOAD)  # told run by run even where all agree
 
 
-def write(into: Path, tables: Mapping[str, Table]) -> None:
-    """Every table, the runs and the targets that were missed, between their markers in `into`/README.md; and the figures."""
+def write(into: Path, tables: Mapping[str, Table], figures: Path) -> None:
+    """Every table, the runs and the targets that were missed, between their markers in `into`/README.md; figures to their own folder."""
     page, results = into / "README.md", into / "results"
     text = page.read_text(encoding="utf-8")
     missed: list[str] = []
     for name, table in tables.items():
         rows = _store.read_table(results / f"{name}.csv")
-        body = _section(table, rows)
+        picture = figures / f"benchmark-{name}.png"
+        body = _section(table, rows, Path(os.path.relpath(picture, into)).as_posix())
         text = replace_between(text, name, body)
         missed += [f"* `{name}`: {told}" for told in _missed(body)]
         if table.figure is not None and rows:
-            (into / "figures").mkdir(exist_ok=True)
-            table.figure(rows, into / "figures" / f"{name}.png")
+            figures.mkdir(parents=True, exist_ok=True)
+            table.figure(rows, picture, results)
     text = replace_between(text, MACHINES, _machines(_store.read_machines(results)))
     text = replace_between(text, MISSED, "\n".join(missed) or "None.")
     page.write_text(text, encoding="utf-8")
 
 
-def _section(table: Table, rows: Sequence[Row]) -> str:
+def _section(table: Table, rows: Sequence[Row], picture: str) -> str:
     parts = [f"### `{table.name}`: {table.title}", table.hypothesis]
     if not rows:
         return "\n\n".join([*parts, "Not measured yet."])
     if table.figure is not None:
-        parts.append(f"![{table.title}](figures/{table.name}.png)")
+        parts.append(f"![{table.title}]({picture})")
     return "\n\n".join([*parts, table.render(rows), _provenance(rows)])
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from _harness import Row
 
@@ -38,14 +39,14 @@ class Effort:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of the page; `figure` draws its rows on a file."""
+    """One table of the page; `figure` draws its rows on a file, beside those of other tables in a folder of results."""
 
     name: str
     title: str
     hypothesis: str
     measure: Callable[[Effort], Iterable[Row]]
     render: Callable[[Sequence[Row]], str]
-    figure: Callable[[Sequence[Row], Any], None] | None = None
+    figure: Callable[[Sequence[Row], Path, Path], None] | None = None
 
 
 def tables() -> dict[str, Table]:

@@ -74,11 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.resume:
         left = unfinished(into / "results")
         names = [name for name in names if name in left]
-    if not options.page:
-        failed = measure(into, {name: tables[name] for name in names}, _suite.Effort(options.level, sizes, options.repeats))
-    else:
-        failed = 0
-    _page.write(into, tables)
+    # Where the site finds them.
+    figures = HERE.parent / "docs" / "images" if into.resolve() == HERE else into / "figures"
+    failed = 0
+    try:
+        if not options.page:
+            failed = measure(into, {name: tables[name] for name in names}, _suite.Effort(options.level, sizes, options.repeats))
+    finally:
+        _page.write(into, tables, figures)
     print(f"written: {into / 'README.md'}", file=sys.stderr)
     return 1 if failed else 0
 

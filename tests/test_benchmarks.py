@@ -85,7 +85,7 @@ def test_every_table_runs(tmp_path):
     assert "Not measured yet" not in text
     for name in TABLES:
         if name.startswith("growth"):
-            assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 10_000
+            assert (tmp_path / "figures" / f"benchmark-{name}.png").stat().st_size > 10_000
     assert not (tmp_path / "results" / run.UNFINISHED).exists()
 
 
@@ -113,10 +113,11 @@ def test_the_page_holds_the_tables_and_not_the_machine(folder):
 
 def test_the_committed_page_is_what_the_files_say(tmp_path):
     pytest.importorskip("matplotlib")
-    shutil.copytree(FOLDER / "results", tmp_path / "results")
-    shutil.copy(FOLDER / "README.md", tmp_path)
-    _page.write(tmp_path, TABLES)
-    assert (tmp_path / "README.md").read_text(encoding="utf-8") == (FOLDER / "README.md").read_text(encoding="utf-8")
+    into = tmp_path / "benchmarks"
+    shutil.copytree(FOLDER / "results", into / "results")
+    shutil.copy(FOLDER / "README.md", into)
+    _page.write(into, TABLES, tmp_path / "docs" / "images")
+    assert (into / "README.md").read_text(encoding="utf-8") == (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_run_of_some_sizes_keeps_the_other_rows(folder, tmp_path):
@@ -143,6 +144,7 @@ def test_an_interrupted_run_is_resumed(tmp_path, monkeypatch):
         run.main(["--tiny", "--into", str(tmp_path), *chosen])
     assert run.unfinished(tmp_path / "results") == [names[1]]
     assert _store.read_table(tmp_path / "results" / f"{names[0]}.csv"), "what is measured is written"
+    assert "20 groups, ClassDistribution.from_groups" in (tmp_path / "README.md").read_text(encoding="utf-8")
     monkeypatch.setattr(_suite, "tables", lambda: TABLES)
     assert {row.run for row in measured(tmp_path, "--resume")[names[1]]} == {2}
     assert run.unfinished(tmp_path / "results") == []
@@ -241,3 +243,24 @@ def test_a_text_without_its_markers_is_refused():
 def test_the_machine_is_told_in_words():
     found = _machine.environment()
     assert found["python"] == sys.version.split()[0] and "cores" in found["cpu"] and found["numpy"] == np.__version__
+
+
+def test_a_table_with_a_figure_shows_it(tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "results").mkdir()
+    shutil.copy(FOLDER / "README.md", tmp_path)
+    rows = [
+        _harness.Row(case, _harness.OURS, size, 0, size**power, gap=0.0, certified=True, extra_mb=size**2.0, peak_mb=9.0, baseline_mb=8.0)
+        for case, power in (("labels in 3 dimensions", 1.5), ("labels in 1 dimension", 2.0))
+        for size in (30, 100, 300)
+    ]
+    failed = _harness.Row("labels in 1 dimension", _harness.OURS, 1000, 0, note="failed: exit status 1: SolverError: no luck")
+    _store.write_table(tmp_path / "results" / "growth-samples.csv", [*rows, failed])
+    rival = [_harness.Row("dim 3, temperature 0.5", who, 60, 0, 1.0, gap=0.0) for who in (_harness.OURS, "CVXPY + Clarabel")]
+    _store.write_table(tmp_path / "results" / "realize-clarabel.csv", rival)
+    _page.write(tmp_path, TABLES, tmp_path / "pictures")
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert (
+        "](pictures/benchmark-growth-samples.png)" in text and "| labels in 1 dimension | 1000 | failed | - | - | - | - | no luck |" in text
+    )
+    assert (tmp_path / "pictures" / "benchmark-growth-samples.png").read_bytes().startswith(b"\x89PNG")
