@@ -45,7 +45,8 @@ class DeepMLP(nn.Sequential):
 class InverseMLP(nn.Module):
     """The inverse of an `InvertibleMLP`, its matrices to be learnt: square matrices and leaky ReLU of the reciprocal slope in turn.
 
-    The slopes are known, the weights are not: it starts from random orthogonal ones.
+    The slopes are known, the weights are not: it starts from random orthogonal ones. With nothing to spare it has local optima: on three
+    layers in three dimensions it ended at a linear R2 of .90 to .94 from each of three starts.
     """
 
     def __init__(self, dimension: int, layers: int, slope: float) -> None:
@@ -91,14 +92,19 @@ class UnturnBands(nn.Module):
 
 
 class LogPixels(nn.Module):
-    """The inverse of `Blobs`: linear in the log of the pixels."""
+    """The inverse of `Blobs`, its matrix to be learnt: linear in the log of the pixels, less that of a blob in the middle.
 
-    def __init__(self, pixels: int, dim: int) -> None:
+    Without the middle a large constant hides what depends on the latents, and the start decides whether they are found.
+    """
+
+    def __init__(self, generator: generators.Blobs) -> None:
         super().__init__()
-        self.out = nn.Linear(pixels, dim)
+        middle = generator(torch.zeros(1, generator.dimension, dtype=torch.float64)).flatten().log()
+        self.register_buffer("middle", middle.float())
+        self.out = nn.Linear(middle.numel(), generator.dimension)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.out(x.flatten(1).clamp_min(SMALLEST_PIXEL).log())
+        return self.out(x.flatten(1).clamp_min(SMALLEST_PIXEL).log() - self.middle)
 
 
 def make_latent_encoder(
@@ -147,5 +153,5 @@ def _matched(generator: Generator) -> nn.Module:
     if isinstance(generator, generators.Patches):
         return UnturnBands(d, generator.bands)
     if isinstance(generator, generators.Blobs):
-        return LogPixels(math.prod(generator.shape), d)
+        return LogPixels(generator)
     raise IncompatibleError(f"`generator` must be of a kind with a matched encoder; got {type(generator).__name__} (take an MLP)")
