@@ -161,7 +161,7 @@ def test_part_of_the_negatives_corrected():
         (lambda: point_set(FULL, 100, 100), "must be at most 3000"),
         (lambda: point_set(sliced("theory"), points=fibonacci(30)), "`points` must be left out"),
         (lambda: point_set(sliced("theory"), self_included=False), "`self_included` must be true on slices"),
-        (lambda: point_set(Mixture((sliced("theory"), Slice(3, 1.0, (1, 2))), (0.5, 0.5))), "must be a single slice"),
+        (lambda: point_set(Mixture((sliced("theory"), Slice(3, 1.0, (1, 2))), (0.5, 0.5))), "must be slices with the same fixed"),
         (lambda: point_set(Cap(3, 1.0), 3, 3, self_included=False), "must give every anchor a positive"),
         (lambda: point_set(FULL, 5, 5).program(TAU), "`self_included` must be true"),
         (lambda: global_optimum(point_set(FULL, 5, 5), -1.0), "`temperature` must be > 0"),

@@ -13,7 +13,7 @@ from optgeom.certificates.sampling import certify_sampling, lower_bound
 from optgeom.programs.sampling import SamplingProgram
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.sampling.caps import Cap
-from optgeom.sampling.conditionals import Slice, VonMisesFisher
+from optgeom.sampling.conditionals import Mixture, Slice, VonMisesFisher
 from optgeom.sampling.optimum import global_optimum
 from optgeom.sampling.points import point_set
 from optgeom.sampling.rings import solve_rings
@@ -31,7 +31,7 @@ def by_cvxpy(program):
         seen = np.flatnonzero(program.masses[i] > 0)
         terms.append(cp.log_sum_exp(a[i, seen] / tau + np.log(program.masses[i, seen])) - program.rows[i] @ a[i] / tau)
     problem = cp.Problem(cp.Minimize(cp.sum(cp.hstack(terms)) / n), [cp.diag(a) == 1])
-    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-8, tol_gap_rel=1e-8, tol_feas=1e-8)
     return float(problem.value), a.value
 
 
@@ -95,7 +95,12 @@ CASES = [
     (Slice(4, 2.0, (3,)), 3, 6, 0.0),
     (Slice(4, 2.0, (2, 3)), 5, 4, 0.2),
     (Cap(3, 70.0, 1.0), 4, 5, 0.0),
+    (Cap(3, 100.0, 1.0), 4, 5, 0.4),
+    (Cap(3, 120.0, 0.5), 4, 5, 1.0),
     (VonMisesFisher(3, 5.0), 4, 5, 0.0),
+    (Slice(6, 2.0, (5,)), 4, 6, 0.3),
+    (Mixture((Slice(3, 8.0, (2,)), Slice(3, 1.0, (2,))), (0.4, 0.6)), 5, 5, 0.2),
+    (Mixture((Slice(3, 1 / TAU, (2,)), VonMisesFisher(3, 1 / TAU)), (0.8, 0.2)), 4, 5, 0.0),
 ]
 
 

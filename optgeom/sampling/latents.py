@@ -21,6 +21,9 @@ from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
 
 UNIT = 1e-6  # how far a squared length may be from 1: float32 data pass
+VANISHING = 1e-280  # scaled Bessel functions below this are about to underflow; their order is then above 40 and larger than k/4
+LARGEST_JACOBI = 1000  # dimensions
+FRACTION_TERMS = 400  # of the continued fraction there: far more than it needs
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,8 @@ def log_mean_exp(kappa: npt.ArrayLike, dimension: int) -> Array:
     # Below 1e-4 the power and the Bessel function cancel; the series is exact there to k^4.
     small = k < 1e-4
     safe = np.where(small, 1.0, k)
-    large = special.gammaln(dimension / 2) - order * np.log(safe / 2) + np.log(special.ive(order, safe)) + safe
-    return np.asarray(np.where(small, k * k / (2 * dimension), large))
+    large = special.gammaln(dimension / 2) - order * np.log(safe / 2) + _log_bessel(order, safe)
+    return np.asarray(np.where(small, np.where(small, k, 0.0) ** 2 / (2 * dimension), large))
 
 
 def mean_cosine(kappa: npt.ArrayLike, dimension: int) -> Array:
@@ -74,7 +77,34 @@ def mean_cosine(kappa: npt.ArrayLike, dimension: int) -> Array:
         return np.asarray(np.tanh(k))
     small = k < 1e-4
     safe = np.where(small, 1.0, k)
-    return np.asarray(np.where(small, k / dimension, special.ive(dimension / 2, safe) / special.ive(dimension / 2 - 1, safe)))
+    above, below = special.ive(dimension / 2, safe), special.ive(dimension / 2 - 1, safe)
+    gone = above < VANISHING
+    ratio = np.where(gone, 0.0, above / np.where(gone, 1.0, below))
+    if gone.any():
+        # I_(v+1)/I_v = 1/(2(v+1)/k + 1/(2(v+2)/k + ...)), from its tail.
+        tail = np.zeros_like(safe)
+        for term in range(FRACTION_TERMS, -1, -1):
+            tail = 1.0 / (2 * (dimension / 2 + term) / safe + tail)
+        ratio = np.where(gone, tail, ratio)
+    return np.asarray(np.where(small, k / dimension, ratio))
+
+
+def _log_bessel(order: float, k: Array) -> Array:
+    """log I_order(k): scaled Bessel functions, and where they underflow the uniform expansion in the order (DLMF 10.41.3)."""
+    scaled = special.ive(order, k)
+    gone = scaled < VANISHING
+    found = np.log(np.where(gone, 1.0, scaled)) + k
+    if gone.any():
+        ratio = k / order
+        root = np.sqrt(1 + ratio**2)
+        t = 1 / root
+        eta = root + np.log(ratio / (1 + root))
+        first = (3 * t - 5 * t**3) / 24
+        second = (81 * t**2 - 462 * t**4 + 385 * t**6) / 1152
+        third = (30375 * t**3 - 369603 * t**5 + 765765 * t**7 - 425425 * t**9) / 414720
+        series = np.log1p(first / order + second / order**2 + third / order**3)
+        found = np.where(gone, order * eta - 0.5 * np.log(2 * math.pi * order * root) + series, found)
+    return np.asarray(found)
 
 
 def free_square_rule(dimension: int, free: int, size: int = 200) -> tuple[Array, Array]:
@@ -82,7 +112,12 @@ def free_square_rule(dimension: int, free: int, size: int = 200) -> tuple[Array,
 
     It is a Beta(free/2, (dimension - free)/2) variable.
     """
-    nodes, weights = special.roots_jacobi(size, (dimension - free) / 2 - 1, free / 2 - 1)
+    a, b = free / 2, (dimension - free) / 2
+    if dimension > LARGEST_JACOBI:
+        # The normaliser of the Jacobi weight overflows; the law is then so narrow that its quantiles do as nodes.
+        nodes, weights = np.polynomial.legendre.leggauss(size)
+        return np.asarray(special.betaincinv(a, b, (1 + nodes) / 2)), weights / 2
+    nodes, weights = special.roots_jacobi(size, b - 1, a - 1)
     return (1 + nodes) / 2, weights / weights.sum()
 
 
@@ -97,6 +132,8 @@ def carry_pole(vectors: Array, onto: Array) -> Array:
 
 def unit_rows(name: str, values: npt.ArrayLike, dimension: int | None = None) -> Array:
     """(n, d) unit rows, lengths brought to 1 exactly."""
+    if np.iscomplexobj(values):
+        raise InvalidInputError(f"`{name}` must be real; got complex numbers (take their real parts, or stack real and imaginary ones)")
     rows = np.asarray(values, dtype=np.float64)
     wanted = "d" if dimension is None else str(dimension)
     if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] < 2 or (dimension is not None and rows.shape[1] != dimension):

@@ -3,14 +3,15 @@ r"""The global optimum over all maps of the latents into any dimension, certifie
 On points the loss of a map is a convex function of its Gram matrix, so the optimum over all maps is a convex program:
 
 * the entropic bound H, where the matrix that attains it is positive semidefinite (no solver);
-* slices that are circles: Newton's method on what their symmetry leaves (`rings`);
+* slices of points in cyclic order, as circles are: Newton's method on what their symmetry leaves (`rings`);
 * full support, the anchor left out: weighted InfoNCE with W = p(z_j | z_i) (`realization`);
 * anything else: a low-rank staircase.
 
 Uniqueness. The anchor's own term is constant, so a log-sum-exp that includes it with other terms of positive mass is strictly convex in
-their cosines: the optimum is unique whenever all masses are positive. At rho = 1 components of the support do not see each other: within
-each the optimum is unique, but the Gram matrix between them is any positive semidefinite completion, and for two components or more there
-are several (turn one against the other).
+their cosines: the optimum is unique whenever all masses are positive. At rho = 1 only the cosines of pairs in each other's support are
+unique, and the others are any positive semidefinite completion of them. Components of the support do not see each other, and for two
+components or more there are several completions (turn one against the other). Within one component there is only one if points can be
+placed one after the other: first some that all see each other, then always one that sees points that span the space (`completion`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization.api import realize
 from optgeom.realization.weights import Weights
 from optgeom.sampling.asymptotic import check_rho
+from optgeom.sampling.completion import is_determined
+from optgeom.sampling.conditionals import VonMisesFisher
 from optgeom.sampling.points import PointSet
 from optgeom.sampling.rings import solve_rings
 from optgeom.solvers.low_rank import solve_low_rank
@@ -61,7 +64,7 @@ class SamplingOptimum:
         A lower bound that may not be attained.
     certified : bool
     unique : bool
-        Whether all optimal maps have the same Gram matrix on the points, this one.
+        Whether all optimal maps are known to have the same Gram matrix on the points, this one.
     cosines : (n, n)
     rank : int
         Dimension that this optimum needs.
@@ -93,10 +96,13 @@ class SamplingOptimum:
 
     @property
     def orthogonal_maps(self) -> str:
-        """ "optimal" (and nothing else is), "optimal but not unique", or "beaten"."""
+        """ "optimal" (and nothing else is), "optimal but not unique", "optimal, perhaps not alone", or "beaten"."""
         if not self.identity_is_optimal:
             return "beaten"
-        return "optimal" if self.unique else "optimal but not unique"
+        if self.unique:
+            return "optimal"
+        several = self.held.num_components > 1 or not self.held.self_included
+        return "optimal but not unique" if several else "optimal, perhaps not alone"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -122,7 +128,7 @@ def global_optimum(held: PointSet, temperature: float, rho: float = 0.0, toleran
     temperature : float
         tau > 0.
     rho : float
-        Share of negatives from the anchor's own component of the support; 0 is InfoNCE.
+        Share of negatives from the anchor's own support; 0 is InfoNCE.
     tolerance : float
         Gap of the certificate, relative to 1 + |loss|.
 
@@ -138,8 +144,9 @@ def global_optimum(held: PointSet, temperature: float, rho: float = 0.0, toleran
     program = held.program(tau, rho)
     identity = program.risk(held.points @ held.points.T)
     found, solver = _solve(held, program, tau, rho, tolerance)
-    unique = bool((program.masses > 0).all()) or held.num_components == 1
     certificate = found.certificate
+    seen = program.masses > 0
+    unique = bool(seen.all()) or (held.num_components == 1 and is_determined(found.cosines, seen))
     result = SamplingOptimum(
         held, tau, rho, identity, found.risk, certificate.lower_bound, program.bound, certificate.certified, unique,
         read_only(found.cosines), found.rank, solver,
@@ -171,21 +178,24 @@ def _solve(held: PointSet, program: SamplingProgram, tau: float, rho: float, tol
     def judge(cosines: Array) -> WeightedCertified:
         return certify_sampling(program, cosines, tolerance)
 
-    closed = bound_cosines(program)
+    start = _unit(held.points @ held.points.T)
+    at_bound = program.risk(start) - program.bound <= CLOSED * program.num_samples
+    closed = start if at_bound else bound_cosines(program)
     if closed is not None:
         return judge(closed), "closed form"
-    if held.equispaced:
+    if held.circulant:
         return judge(solve_rings(held, tau, rho)[0]), "Newton's method on rings"
     if held.n > MOST:
-        raise InvalidInputError(f"`slices` times `per_slice` must be at most {MOST} without circular slices; got {held.n} (take fewer)")
-    start = held.points @ held.points.T
-    np.fill_diagonal(start, 1.0)
+        raise InvalidInputError(f"`slices` times `per_slice` must be at most {MOST} without cyclic slices; got {held.n} (take fewer)")
     return solve_low_rank(
         program, start, judge, None, 1e-3 * tolerance, extra=EXTRA, growth=GROWTH, tight=TIGHT
     ).certified, "low-rank staircase"
 
 
 def _weights(held: PointSet) -> Weights:
+    law = held.conditional
+    if isinstance(law, VonMisesFisher) and law.kappa > 0:
+        return Weights.x_clr(held.points, 1 / law.kappa)  # the same weights, by their logarithms: none of them underflows
     logs = held.conditional.log_density(held.points[:, None, :], held.points[None, :, :])
     np.fill_diagonal(logs, -np.inf)
     weights = np.exp(logs - logs.max())
@@ -194,8 +204,8 @@ def _weights(held: PointSet) -> Weights:
 
 
 def _anchor_left_out(held: PointSet, tau: float, rho: float, tolerance: float) -> SamplingOptimum:
-    if held.num_components > 1 and rho > 0:
-        raise InvalidInputError("`self_included` must be true for rho > 0 with several components; got False (include the anchor)")
+    if not held.conditional.full_support and rho > 0:
+        raise InvalidInputError("`self_included` must be true for rho > 0 without full support; got False (include the anchor)")
     weights = _weights(held)
     identity = gram_program(held, tau).risk(_unit(held.points @ held.points.T))
 

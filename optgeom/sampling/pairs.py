@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from optgeom.errors import InvalidInputError
 from optgeom.sampling import latents
 
 LEAST_PAIRS = 20
+FLAT = 1e-6  # smallest singular value of anchors, relative to the largest, that lie in a subspace
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +38,7 @@ class Pairs:
         Raises
         ------
         InvalidInputError
-            Rows that are no unit vectors, shapes that differ, or fewer than 20 pairs.
+            Rows that are no unit vectors, shapes that differ, fewer than 20 pairs, or anchors that all lie in a subspace.
         """
         first = latents.unit_rows("z", z)
         second = latents.unit_rows("z_plus", z_plus, first.shape[1])
@@ -43,22 +46,27 @@ class Pairs:
             raise InvalidInputError(f"`z_plus` must have the shape of z, {first.shape}; got {second.shape} (one positive a row)")
         if first.shape[0] < LEAST_PAIRS:
             raise InvalidInputError(f"`z` must hold at least {LEAST_PAIRS} pairs; got {first.shape[0]} (fewer say nothing of the law)")
+        _check_spread(first)
         return Pairs(read_only(first), read_only(second))
 
     @staticmethod
     def read(path: Path | str) -> Pairs:
         """From an .npz file with arrays `z` and `z_plus`."""
         try:
-            with np.load(path, allow_pickle=False) as held:
-                missing = {"z", "z_plus"} - set(held.files)
-                if missing:
-                    raise InvalidInputError(
-                        f"`pairs` must be an .npz file with z and z_plus; got {sorted(held.files)} (np.savez writes it)"
-                    )
-                return Pairs.of(held["z"], held["z_plus"])
+            with open(path, "rb") as file:
+                if not zipfile.is_zipfile(file):
+                    raise ValueError("it is no .npz file, or a part of one")
+                file.seek(0)
+                with np.load(file, allow_pickle=False) as held:
+                    missing = {"z", "z_plus"} - set(held.files)
+                    if missing:
+                        raise InvalidInputError(
+                            f"`pairs` must be an .npz file with z and z_plus; got {sorted(held.files)} (np.savez writes it)"
+                        )
+                    return Pairs.of(held["z"], held["z_plus"])
         except InvalidInputError:
             raise
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+        except (OSError, ValueError, AttributeError, TypeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
             raise InvalidInputError(f"`pairs` must be an .npz file with z and z_plus; cannot read {path} ({error})") from error
 
     @property
@@ -67,3 +75,17 @@ class Pairs:
 
     def __len__(self) -> int:
         return int(self.z.shape[0])
+
+
+def _check_spread(anchors: Array) -> None:
+    """Latents are taken to be uniform on the sphere: anchors that leave directions out altogether are repeated or padded rows."""
+    n, d = anchors.shape
+    if n < 2 * d:
+        return
+    singular = np.linalg.svd(anchors, compute_uv=False)
+    rank = int((singular > FLAT * singular[0]).sum())
+    if rank < d:
+        raise InvalidInputError(
+            f"`z` must spread over the sphere in R^{d}; got anchors that span {rank} dimension{'' if rank == 1 else 's'} "
+            "(leave repeated rows and empty columns out)"
+        )

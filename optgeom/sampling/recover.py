@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from scipy.optimize import brentq
-
 from optgeom import _checks
-from optgeom._numerics import EPS, Array
 from optgeom.errors import InvalidInputError
-from optgeom.sampling import asymptotic, latents
+from optgeom.sampling import asymptotic
 from optgeom.sampling.bracket import Bracket, best_in_dimension
-from optgeom.sampling.conditionals import CONVENTIONS, Conditional, Slice, VonMisesFisher
+from optgeom.sampling.conditionals import CONVENTIONS, Conditional
 from optgeom.sampling.diversity import RESOLUTION, Diversity, diversity
+from optgeom.sampling.fit import LARGEST_KAPPA, fit, law_of
 from optgeom.sampling.optimum import SamplingOptimum, global_optimum
 from optgeom.sampling.pairs import Pairs
-from optgeom.sampling.points import point_set
+from optgeom.sampling.points import on_slices, point_set
 
-LARGEST_KAPPA = 1e6  # fitted to pairs; beyond, positives hardly differ from their anchors
+SLICES, SLICES_WITHOUT_SYMMETRY = 40, 20  # the latter where points have no symmetry: caps, whose optima can need a hundred dimensions
+TEMPERATURES = 1e-3, 1e3  # colder, neighbours on any number of points are out of sight; warmer, every map has the same loss
+COARSE = 0.1  # of the loss: alignment on the points against alignment under the law
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,6 +44,8 @@ class Recovery:
     asymptotic_identity : float
     asymptotic_infimum : float or None
         Infimum over all maps into the sphere of the latents; None where it is not known.
+    kappa_interval : (float, float) or None
+        Pairs: likelihood interval of 95 % for the concentration, if the law has this form; it may end at inf.
     """
 
     conditional: Conditional
@@ -55,6 +57,7 @@ class Recovery:
     corrected: SamplingOptimum
     asymptotic_identity: float
     asymptotic_infimum: float | None
+    kappa_interval: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         best = f"loss_optimum_any_dimension={self.loss_optimum_any_dimension:.6g}, loss_best_in_dimension={self.loss_best_in_dimension:.6g}"
@@ -97,8 +100,59 @@ class Recovery:
 
     @property
     def recoverable(self) -> bool:
-        """Whether minimising InfoNCE over any dimension gives the latents, up to an orthogonal map."""
-        return self.optimum.orthogonal_maps == "optimal"
+        """Whether minimising InfoNCE over any dimension gives the latents, up to an orthogonal map.
+
+        Never without full support: positives that nearly coincide with their anchors make the difference vanish on points only.
+        """
+        return self.conditional.full_support and self.optimum.orthogonal_maps == "optimal"
+
+    @property
+    def correctable(self) -> bool:
+        """Whether some pairs of latents are in nobody's support, and the correction is on: the corrected loss is another one."""
+        return not self.conditional.full_support and self.rho > 0
+
+    @property
+    def mean_cosine(self) -> float:
+        """E z.z+ under the law."""
+        return 1 - float(self.conditional.mean_square_change().sum()) / 2
+
+    @property
+    def coarse(self) -> bool:
+        """Whether the points are coarse for the law: the alignment of the true latents on them is off by more than 0.1."""
+        return abs(self.optimum.held.mean_cosine - self.mean_cosine) > COARSE * self.temperature
+
+    @property
+    def kappa_matches(self) -> bool:
+        """Whether the concentration is 1/temperature, or may be as far as the pairs say."""
+        kappa, wanted = getattr(self.conditional, "kappa", None), 1 / self.temperature
+        if self.kappa_interval is not None:
+            return self.kappa_interval[0] <= wanted <= self.kappa_interval[1]
+        return kappa is not None and abs(kappa / wanted - 1) <= 1e-9
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        if self.recoverable:
+            return "the loss recovers the latents, up to an orthogonal map"
+        not_recovered = "the loss does not recover the latents"
+        if not self.conditional.full_support:
+            said = f"{not_recovered}: {self.diversity.reason}"
+            after = {
+                "optimal": f"; with support-corrected negatives (rho {self.rho:g}) it does",
+                "optimal but not unique": f"; with support-corrected negatives (rho {self.rho:g}) they are optimal, but so are others",
+            }
+            return said + (after.get(self.corrected.orthogonal_maps, "") if self.correctable else "")
+        if self.kappa_interval is not None and self.kappa_matches:
+            return "nothing in the pairs speaks against recovery: no direction is fixed, and kappa may be 1/temperature"
+        if self.optimum.identity_is_optimal:
+            return "the true latents are optimal on these points, but so are other maps (more points may tell)"
+        kappa = getattr(self.conditional, "kappa", None)
+        if kappa is None:
+            return f"{not_recovered}: positives can go everywhere, but not by a von Mises-Fisher law of concentration 1/temperature"
+        product = f"{kappa * self.temperature:.4g}"
+        if self.kappa_interval is not None:
+            product += " ({:.3g} to {:.3g})".format(*(end * self.temperature for end in self.kappa_interval))
+        return f"{not_recovered}: its optimum has other angles, as kappa times temperature is {product}, and should be 1"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -106,6 +160,8 @@ class Recovery:
         return {
             "dimension": law.dimension,
             "kappa": getattr(law, "kappa", None),
+            "kappa_interval": None if self.kappa_interval is None else [None if math.isinf(end) else end for end in self.kappa_interval],
+            "max_angle_deg": getattr(law, "angle_deg", None),
             "temperature": self.temperature,
             "convention": getattr(law, "convention", None),
             "rho": self.rho,
@@ -119,6 +175,7 @@ class Recovery:
             "corrected_gap": self.corrected_gap,
             "unique": self.unique,
             "recoverable": self.recoverable,
+            "verdict": self.verdict,
             "orthogonal_maps": {
                 "any_dimension": self.optimum.orthogonal_maps,
                 "any_dimension_gap": self.optimum.gap,
@@ -135,7 +192,13 @@ class Recovery:
                 "corrected_gap": max(0.0, self.corrected.loss - self.corrected.lower_bound),
             },
             "asymptotic": {"identity": self.asymptotic_identity, "infimum_in_dimension": self.asymptotic_infimum},
-            "points": {"slices": held.slices, "per_slice": held.per_slice, "self_included": held.self_included},
+            "points": {
+                "slices": held.slices,
+                "per_slice": held.per_slice,
+                "self_included": held.self_included,
+                "mean_cosine": held.mean_cosine,
+                "mean_cosine_of_the_law": self.mean_cosine,
+            },
             "solver": {"name": self.optimum.solver},
         }
 
@@ -151,7 +214,7 @@ def recover(
     conditional: Conditional | None = None,
     pairs: Pairs | None = None,
     dim: int | None = None,
-    slices: int = 40,
+    slices: int | None = None,
     per_slice: int = 10,
     resolution: float = RESOLUTION,
     tolerance: float = 1e-9,
@@ -175,11 +238,11 @@ def recover(
     conditional : Conditional, optional
         The law of positives, instead of dimension, kappa, fixed and convention.
     pairs : Pairs, optional
-        Observed pairs, instead of dimension, kappa and fixed: fixed directions are tested for, and kappa fitted to the mean cosine.
+        Observed pairs, instead of dimension, kappa and fixed: fixed directions are tested for, and kappa is fitted, with an interval.
     dim : int, optional
         Dimension of the maps that are searched; that of the latents by default.
     slices, per_slice : int
-        R slices of m points stand for the continuum.
+        R slices of m points stand for the continuum; 40 (20 for caps) of 10 by default.
     resolution : float
         Pairs: root mean square change below which a direction counts as fixed.
     tolerance : float
@@ -201,50 +264,30 @@ def recover(
     Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280.
     """
     tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
+    low, high = TEMPERATURES
+    if not low <= tau <= high:
+        raise InvalidInputError(f"`temperature` must be from {low:g} to {high:g}; got {temperature!r} (usual values are 0.05 to 1)")
     asymptotic.check_rho(rho)
     _checks.choice("convention", convention, CONVENTIONS)
     if conditional is not None and pairs is not None:
         raise InvalidInputError("`conditional` must be left out with pairs; got both (the law is fitted to the pairs)")
+    interval = None
     if pairs is not None:
         seen = diversity(pairs, resolution)
-        law = fitted(pairs, seen, convention)
+        found_law = fit(pairs, seen, convention)
+        law, interval = found_law.conditional, found_law.interval
     else:
         law = conditional or law_of(dimension, 1 / tau if kappa is None else kappa, fixed, convention)
         seen = diversity(law)
+    concentration = getattr(law, "kappa", 0.0)
+    if concentration > LARGEST_KAPPA:
+        raise InvalidInputError(f"`kappa` must be at most {LARGEST_KAPPA:g}; got {concentration!r} (positives would be their anchors)")
+    if slices is None:
+        slices = SLICES if law.full_support or on_slices(law) else SLICES_WITHOUT_SYMMETRY
     held = point_set(law, slices, per_slice)
     found = global_optimum(held, tau, 0.0, tolerance)
-    whole = held.num_components == 1 or rho == 0
     # Where every negative lies in the anchor's support there is nothing to correct.
-    corrected = replace(found, rho=rho) if whole else global_optimum(held, tau, rho, tolerance)
+    corrected = replace(found, rho=rho) if law.full_support or rho == 0 else global_optimum(held, tau, rho, tolerance)
     bracket = best_in_dimension(found, law.dimension if dim is None else dim)
     identity = asymptotic.orthogonal_loss(law, tau)
-    return Recovery(law, tau, rho, seen, found, bracket, corrected, identity, asymptotic.infimum(law, tau))
-
-
-def law_of(dimension: int, kappa: float, fixed: int, convention: str = "theory") -> Conditional:
-    """The law with the last `fixed` coordinates fixed; von Mises-Fisher where none is."""
-    size = int(_checks.integer("dimension", dimension, at_least=2, hint="3 is the sphere of the published experiments"))
-    still = int(_checks.integer("fixed", fixed, at_least=0, hint="the number of latent coordinates that never vary"))
-    if still >= size:
-        raise InvalidInputError(f"`fixed` must be below dimension {size}; got {still} (one coordinate must stay free)")
-    return Slice(size, kappa, tuple(range(size - still, size)), convention) if still else VonMisesFisher(size, kappa)
-
-
-def fitted(pairs: Pairs, seen: Diversity, convention: str = "theory") -> Conditional:
-    """The law whose mean cosine, at the anchors of the pairs, is that of the pairs; its last coordinates are the fixed directions."""
-    d, still = pairs.dimension, seen.fixed_dimensions
-    if still >= d:
-        raise InvalidInputError("`pairs` must vary in some direction; got positives equal to their anchors (augment more strongly)")
-    directions = seen.fixed_directions
-    square = np.clip(1 - ((pairs.z @ directions) ** 2).sum(axis=1), 0.0, 1.0)
-    free, target = d - still, float((pairs.z * pairs.z_plus).sum(axis=1).mean())
-
-    def excess(kappa: float) -> float:
-        own: Array = kappa * (square if still == 0 or convention == "theory" else np.ones_like(square))
-        return float(np.mean(1 - square + square * latents.mean_cosine(own, free))) - target
-
-    if excess(LARGEST_KAPPA) <= 0:
-        kappa = LARGEST_KAPPA
-    else:
-        kappa = 0.0 if excess(0.0) >= 0 else float(brentq(excess, 0.0, LARGEST_KAPPA, xtol=1e-12, rtol=4 * EPS))
-    return law_of(d, kappa, still, convention)
+    return Recovery(law, tau, rho, seen, found, bracket, corrected, identity, asymptotic.infimum(law, tau), interval)
