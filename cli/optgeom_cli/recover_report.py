@@ -28,14 +28,14 @@ def recovery_lines(found: Recovery) -> Iterable[tuple[str, str]]:
         )
     yield "True latents", f"InfoNCE {found.loss_identity:.6g}, as of every orthogonal map"
     by = f", by {optimum.gap:.6g}" if optimum.orthogonal_maps == "beaten" else ""
-    proved = f"certified within {max(optimum.loss - optimum.lower_bound, 0.0):.1e}"
+    proved = f"within {max(optimum.loss - optimum.lower_bound, 0.0):.1e} of the optimum, certified"
     yield (
         "Any dimension",
-        f"optimum {optimum.loss:.6g} in {optimum.rank} dimensions ({proved}); orthogonal maps {optimum.orthogonal_maps}{by}",
+        f"{optimum.loss:.6g} in {optimum.rank} dimensions ({proved}); orthogonal maps {optimum.orthogonal_maps}{by}",
     )
-    inside = f"best found {bracket.best:.6g} (a bracket: none goes below {bracket.lower:.6g})"
+    inside = f"best found {bracket.best:.5g} (a bracket: none goes below {bracket.lower:.6g})"
     if bracket.gain > 0:
-        inside += f"; the true latents are beaten by {bracket.gain:.6g} (search from {bracket.start})"
+        inside += f"; the true latents are beaten by {bracket.gain:.4g} (search from {bracket.start})"
     fits = bracket.dimension >= law.dimension
     yield f"Dimension {bracket.dimension}", _not_beaten(found) if fits and bracket.gain == 0 else inside
     if found.asymptotic_infimum is not None:
