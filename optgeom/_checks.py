@@ -8,6 +8,8 @@ from typing import Any
 
 from optgeom.errors import InvalidInputError
 
+LONGEST = 10**30
+
 
 def real(name: str, value: Any, *, above: float | None = None, at_least: float | None = None, hint: str = "") -> float:
     """A finite real number, strictly above `above` or at least `at_least`."""
@@ -15,10 +17,10 @@ def real(name: str, value: Any, *, above: float | None = None, at_least: float |
     remedy = f" ({hint})" if hint else ""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         wanted = need if need == "a finite number" else f"a number {need}"
-        raise InvalidInputError(f"`{name}` must be {wanted}; got {value!r}{remedy}")
-    number = float(value)
+        raise InvalidInputError(f"`{name}` must be {wanted}; got {_shown(value)}{remedy}")
+    number = _float(value)
     if not math.isfinite(number) or (above is not None and number <= above) or (at_least is not None and number < at_least):
-        raise InvalidInputError(f"`{name}` must be {need}; got {value!r}{remedy}")
+        raise InvalidInputError(f"`{name}` must be {need}; got {_shown(value)}{remedy}")
     return number
 
 
@@ -28,10 +30,25 @@ def integer(name: str, value: Any, *, at_least: int, hint: str = "", infinite: b
     need = f"a whole number >= {at_least}" + (" or inf" if infinite else "")
     if infinite and isinstance(value, numbers.Real) and value == math.inf:
         return math.inf
-    whole = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value) and float(value).is_integer()
+    whole = not isinstance(value, bool) and isinstance(value, numbers.Real) and _float(value).is_integer()
     if not whole or value < at_least:
-        raise InvalidInputError(f"`{name}` must be {need}; got {value!r}{remedy}")
+        raise InvalidInputError(f"`{name}` must be {need}; got {_shown(value)}{remedy}")
     return int(value)
+
+
+def _shown(value: Any) -> str:
+    """As Python writes it, whole numbers of hundreds of digits in short: Python itself refuses to write the longest."""
+    if isinstance(value, int) and abs(value) > LONGEST:
+        return "a whole number of more than 30 digits"
+    return repr(value)
+
+
+def _float(value: numbers.Real) -> float:
+    """As a float; a whole number beyond all floats is infinite, of its sign."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:

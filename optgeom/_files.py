@@ -14,6 +14,23 @@ from pathlib import Path
 from optgeom.errors import InvalidInputError
 
 
+def check_target(path: str | os.PathLike[str]) -> Path:
+    """The file that `path` names, links followed, if it can be written; for a look before the work instead of after it.
+
+    Raises
+    ------
+    InvalidInputError
+        `path` is a folder, or its folder is missing.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InvalidInputError(f"cannot write {path}: it is a folder (give a file name)")
+    for folder in (Path(path).parent, target.parent):
+        if not folder.absolute().is_dir():
+            raise InvalidInputError(f"cannot write {path}: the folder {folder} does not exist (make it first)")
+    return target
+
+
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path next to `path`; when the block ends well, it takes the place of `path` in one step.
@@ -35,11 +52,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     InvalidInputError
         The folder is missing, `path` is a folder, or the system refuses to write (message says why). `path` is then as it was before.
     """
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise InvalidInputError(f"cannot write {path}: it is a folder (give a file name)")
-    if not target.parent.is_dir():
-        raise InvalidInputError(f"cannot write {path}: the folder {target.parent} does not exist (make it first)")
+    target = check_target(path)
     if target.exists() and not target.is_file():
         try:
             yield target

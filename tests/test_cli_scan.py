@@ -96,7 +96,7 @@ def test_wrong_grids(text):
         (("--majority", "1.5"), 3, "`majority` must be below 1"),
         (("--majority", ".5", "--batch-size", "4", "--loss", "infonce"), 3, "`batch_size` goes with loss 'supcon'"),
         (("--majority", ".5", "--plot", "x.jpg"), 2, "--plot must end in"),
-        (("--majority", ".5", "--plot", "nowhere/x.png"), 3, "there is no folder nowhere"),
+        (("--majority", ".5", "--plot", "nowhere/x.png"), 3, "the folder nowhere does not exist (make it first)"),
         (("--majority", ".5", "--out", "x.txt"), 2, "--out must end in .csv, .parquet; got 'x.txt'"),
         (("--majority", ".5", "--sampling", "both"), 3, "`sampling` must be one of ucl, scl"),
     ],

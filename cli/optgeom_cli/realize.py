@@ -83,6 +83,10 @@ def realize(
     for option, path, endings in (("--out", out, (".npy", ".csv")), ("--plot", plot, (".png", ".svg", ".pdf"))):
         if path is not None and path.suffix.lower() not in endings:
             raise UsageError(f"{option} must end in {', '.join(endings)}; got {str(path)!r}")
+    from optgeom import _files
+
+    for path in filter(None, (out, plot)):
+        _files.check_target(path)
     if plot is not None:
         from optgeom.plotting import require_matplotlib
 

@@ -23,6 +23,7 @@ _LOSS = "Loss"
 _OUTPUT = "Output"
 _PICTURES = (".png", ".svg", ".pdf")
 _TABLES = (".csv", ".parquet")
+MOST_STEPS = 1_000_000  # of an axis: a slip of the keyboard, not a scan
 INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C
 
 
@@ -175,10 +176,12 @@ def parse_grid(option: str, text: str) -> list[float]:
         ends, logarithmic = ends[:3], True
     try:
         low, high, number = float(ends[0]), float(ends[1]), int(ends[2])
-        if len(ends) != 3 or number < 1 or (logarithmic and not (low > 0 and high > 0)) or not abs(low) + abs(high) < float("inf"):
+        usable = abs(low) + abs(high) < float("inf") and not (logarithmic and min(low, high) <= 0)
+        if len(ends) != 3 or not 1 <= number <= MOST_STEPS or not usable:
             raise ValueError
     except (ValueError, IndexError):
-        raise UsageError(f"{option} must be a,b,c or from:to:number or from:to:number:log (log: positive ends); got {text!r}") from None
+        form = f"a,b,c or from:to:number or from:to:number:log (log: positive ends; number: 1 to {MOST_STEPS})"
+        raise UsageError(f"{option} must be {form}; got {text!r}") from None
     import numpy as np
 
     values = np.geomspace(low, high, number) if logarithmic else np.linspace(low, high, number)
@@ -189,13 +192,12 @@ def parse_grid(option: str, text: str) -> list[float]:
 
 def _check_picture(plot: Path) -> None:
     """Refuse what cannot be written before the work, not after it."""
-    from optgeom.errors import InvalidInputError
+    from optgeom import _files
     from optgeom.plotting import require_matplotlib
 
     if plot.suffix.lower() not in _PICTURES:
         raise UsageError(f"--plot must end in {', '.join(_PICTURES)}; got {str(plot)!r}")
-    if plot.is_dir() or not plot.absolute().parent.is_dir():
-        raise InvalidInputError(f"cannot write {plot}: " + ("it is a folder" if plot.is_dir() else f"there is no folder {plot.parent}"))
+    _files.check_target(plot)
     require_matplotlib()
 
 

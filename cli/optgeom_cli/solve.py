@@ -140,12 +140,10 @@ def _check_targets(targets: dict[str, Path]) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    from optgeom.errors import InvalidInputError, MissingDependencyError
+    from optgeom import _files
+    from optgeom.errors import MissingDependencyError
 
-    if path.is_dir():
-        raise InvalidInputError(f"cannot write {path}: it is a folder (give a file name)")
-    if not path.absolute().parent.is_dir():
-        raise InvalidInputError(f"cannot write {path}: the folder {path.parent} does not exist (make it first)")
+    _files.check_target(path)
     ending = path.suffix.lower()
     if ending in _ENDINGS["--plot"]:
         from optgeom.plotting import require_matplotlib

@@ -161,13 +161,11 @@ def _check_targets(targets: dict[str, Path]) -> None:
     for option, path in targets.items():
         if path.suffix.lower() not in _ENDINGS[option]:
             raise UsageError(f"{option} must end in {' or '.join(_ENDINGS[option])}; got {str(path)!r}")
-    from optgeom.errors import InvalidInputError, MissingDependencyError
+    from optgeom import _files
+    from optgeom.errors import MissingDependencyError
 
     for option, path in targets.items():
-        if path.is_dir():
-            raise InvalidInputError(f"cannot write {path}: it is a folder (give a file name)")
-        if not path.absolute().parent.is_dir():
-            raise InvalidInputError(f"cannot write {path}: the folder {path.parent} does not exist (make it first)")
+        _files.check_target(path)
         if option == "--report":
             from optgeom.plotting import require_matplotlib
 

@@ -27,6 +27,7 @@ from optgeom.losses import InfoNCE, Loss, SupCon
 PROFILES = ("majority", "exp", "step", "zipf")
 LOSSES = ("infonce", "supcon")
 SAMPLINGS = ("ucl", "scl")
+MOST_CELLS = 10_000_000  # a row is some 2 kB in memory
 Values = float | str | Iterable[Any]
 
 
@@ -165,6 +166,9 @@ def build_grid(
     sizes = [int(number) for number in _integers("classes", classes, at_least=2, hint="no geometry with one class")]
     temperatures = _reals("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
     losses = _losses(loss, negatives, batch_size, sampling, alpha, negatives_reduction, views)
+    number = len(positions) * len(sizes) * len(temperatures) * len(losses)
+    if number > MOST_CELLS:
+        raise InvalidInputError(f"the grid must have at most {MOST_CELLS} cells; got {number} (give shorter axes, or scan it in parts)")
     paths = [
         Path(**parameters, temperature=tau, profile=profile, num_classes=size, tolerance=tolerance)
         for parameters, tau, size in itertools.product(losses, temperatures, sizes)

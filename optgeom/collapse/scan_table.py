@@ -93,10 +93,7 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".parquet"):
         raise InvalidInputError(f"a scan is kept as .csv or .parquet; got {str(path)!r}")
-    if target.is_dir():
-        raise InvalidInputError(f"cannot write {path}: it is a folder (give a file name)")
-    if not target.absolute().parent.is_dir():
-        raise InvalidInputError(f"cannot write {path}: the folder {target.parent} does not exist (make it first)")
+    _files.check_target(path)
     if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise MissingDependencyError("Parquet files need pyarrow: pip install 'optgeom[io]' (or give a .csv file)")
     return target

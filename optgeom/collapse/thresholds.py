@@ -32,6 +32,8 @@ from optgeom.programs.class_mean import ClassMeanProgram
 
 # Sufficient thresholds printed in arXiv 2605.11291 for InfoNCE at temperature 1, whatever the number of classes and negatives.
 PUBLISHED_SUFFICIENT = {"ucl": 0.9292, "scl": 0.9438}
+MOST_MINORITIES = 2**53  # whole numbers that a float holds exactly
+SMALLEST_SHARE = 1e-150  # of a minority beside the largest one; its square is still a float
 LARGEST_LOG_ODDS = 690.0  # exp of it is still a float
 
 
@@ -147,6 +149,11 @@ def collapse_ratio(program: ClassMeanProgram) -> float:
 
 def _split(split: Sequence[float] | Array) -> tuple[Array, np.ndarray[Any, np.dtype[np.int64]]]:
     weights, sizes = np.unique(np.asarray(split, dtype=np.float64), return_counts=True)
+    # Huge numbers must not overflow in their sum, and tiny shares would leave no digits for their logarithms.
+    if weights[0] / weights[-1] < SMALLEST_SHARE:
+        held = f"{weights[0]:g} beside {weights[-1]:g}"
+        raise InvalidInputError(f"`split` must have no share below {SMALLEST_SHARE:g} of the largest; got {held} (leave such classes out)")
+    weights = weights / weights[-1]
     return weights / np.sum(weights * sizes), sizes.astype(np.int64)
 
 
@@ -168,6 +175,8 @@ def threshold_log_odds(loss: Loss, weights: Array, sizes: np.ndarray[Any, np.dty
 
     # With a majority no larger than the largest minority, both would collapse onto the other: impossible, so rho > 1 there.
     low = math.log(float(weights.max())) + 1e-9
+    if ratio(low) <= 0:  # the threshold is this border, to the digits of `low`
+        return low
     high, step = low + 1.0, 1.0
     while ratio(high) > 0:
         low, high, step = high, high + step, 1.5 * step
@@ -217,6 +226,8 @@ def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] |
     _usable(loss)
     if split is None:
         count = int(_checks.integer("minorities", minorities, at_least=2, hint="two classes are always opposite"))
+        if count > MOST_MINORITIES:
+            raise InvalidInputError(f"`minorities` must be at most 2^53; got {count:.3e} (no data set has so many classes)")
         weights, sizes = np.array([1.0 / count]), np.array([count], dtype=np.int64)
     else:
         given = np.asarray(split, dtype=np.float64)

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from optgeom.errors import InvalidInputError
 
+MOST_CLASSES = 10_000_000  # a slip of the keyboard beyond
+MOST_DIGITS = 300
 _CIFAR_SOURCE = "Cui, Jia, Lin, Song, Belongie 2019, arXiv 1901.05555 (exponential long-tailed CIFAR)"
 
 
@@ -61,10 +63,16 @@ def _floors(values: list[float], name: str, stride: int = 1) -> npt.NDArray[np.i
 
 
 def _classes(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 2:
-        reason = "no geometry with one class: " if text == "1" else ""
-        raise InvalidInputError(f"profile `{name}`: {reason}C must be a whole number >= 2; got {text!r}")
-    return int(text)
+    number = _whole(text)
+    if number is None or not 2 <= number <= MOST_CLASSES:
+        reason = "no geometry with one class: " if number == 1 else ""
+        raise InvalidInputError(f"profile `{name}`: {reason}C must be a whole number >= 2 (at most {MOST_CLASSES}); got {text!r}")
+    return number
+
+
+def _whole(text: str) -> int | None:
+    """The whole number in `text`; None for other text and for more digits than any count has."""
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
 def _real(name: str, what: str, text: str, low: float, high: float, need: str) -> float:
@@ -84,9 +92,10 @@ def _imbalance(name: str, text: str) -> float:
 
 def _n_max(name: str, arguments: list[str]) -> int:
     text = arguments[2] if len(arguments) == 3 else "5000"
-    if not text.isdecimal() or not 1 <= int(text) < 2**53:
+    number = _whole(text)
+    if number is None or not 1 <= number < 2**53:
         raise InvalidInputError(f"profile `{name}`: n_max must be a whole number >= 1 below 2^53; got {text!r}")
-    return int(text)
+    return number
 
 
 def _decay(name: str, given: list[str]) -> npt.NDArray[np.int64]:

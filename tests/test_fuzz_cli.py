@@ -1,0 +1,67 @@
+"""Random options for every command: a known exit code, one JSON object or a table, one line of error; and what was once wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import refused
+from fuzz import cli_harness
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from watchdog import watched
+
+import optgeom as og
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("cli")
+    cli_harness.furnish(made)
+    return made
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(numbers=st.lists(st.integers(0, 2**16 - 1), min_size=13, max_size=13))
+def test_any_options(folder: Path, numbers: list[int]) -> None:
+    left = iter(numbers)
+    arguments = cli_harness.compose(lambda size: next(left) % size)
+    with watched(" ".join(arguments)):
+        cli_harness.attack(arguments, folder)
+
+
+@pytest.mark.parametrize("command", cli_harness.COMMANDS)
+def test_options_are_found(command: str) -> None:
+    names = [option.name for option in cli_harness.OPTIONS[command]]
+    assert "--json" in names and len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("code", "command", "options", "message"),
+    [
+        (3, "threshold", ["--split", "1,1e-320"], "`split` must have no share below 1e-150 of the largest"),
+        (2, "scan", ["--majority", "0:1:1000000000"], "number: 1 to 1000000"),
+        (3, "scan", ["--majority", "0.1:.9:100000", "--temperature", "1:2:1000"], "at most 10000000 cells; got 100000000"),
+        (3, "scan", ["--imbalance", "0.5"], "`imbalance` must be >= 1; got 0.5 (most over least frequent class; 1 is balanced)"),
+        (3, "solve", ["--profile", "exp:100000000000:10"], "C must be a whole number >= 2 (at most 10000000); got '100000000000'"),
+        (3, "solve", ["--counts", "9,5,1", "--loss", "supcon", "--views", "9" * 400], "`views` must be a whole number >= 1; got a whole"),
+        (3, "threshold", ["--minorities", "9" * 400], "`minorities` must be a whole number >= 2; got a whole number of more than"),
+        (3, "threshold", ["--minorities", "9" * 100, "--batch-size", "16"], "`minorities` must be at most 2^53"),
+        (3, "realize", ["--labels", "y.npy", "--plot", "no/o.png"], "the folder no does not exist (make it first)"),
+    ],
+)
+def test_once_they_failed(code: int, command: str, options: list[str], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert message in refused(command, code, *options)
+
+
+def test_a_seed_of_any_size(folder: Path) -> None:
+    assert cli_harness.attack(["validate", "--embeddings", "x.npz", "--seed", "9" * 30, "--json"], folder) == 0
+
+
+def test_a_split_whose_sum_overflows_or_vanishes() -> None:
+    loss = og.SupCon(0.5, 16)
+    even = og.collapse_threshold(loss, 2).log_odds
+    assert og.collapse_threshold(loss, split=[1e308, 1e308]).log_odds == pytest.approx(even, abs=1e-12)
+    # One negative, and the positive left out: A lam = 0 has a solution until the majority outweighs all others together.
+    assert og.collapse_threshold(og.InfoNCE(1, 1, 0.0), split=[1, 1e-100]).log_odds == pytest.approx(0, abs=1e-8)
