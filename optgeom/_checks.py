@@ -44,11 +44,11 @@ def _shown(value: Any) -> str:
 
 
 def _float(value: numbers.Real) -> float:
-    """As a float; a whole number beyond all floats is infinite, of its sign."""
+    """As a float; a whole number beyond all floats is infinite."""
     try:
         return float(value)
     except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        return math.inf
 
 
 def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:

@@ -43,7 +43,7 @@ def test_options_are_found(command: str) -> None:
         (2, "scan", ["--majority", "0:1:1000000000"], "number: 1 to 1000000"),
         (3, "scan", ["--majority", "0.1:.9:100000", "--temperature", "1:2:1000"], "at most 10000000 cells; got 100000000"),
         (3, "scan", ["--imbalance", "0.5"], "`imbalance` must be >= 1; got 0.5 (most over least frequent class; 1 is balanced)"),
-        (3, "solve", ["--profile", "exp:100000000000:10"], "C must be a whole number >= 2 (at most 10000000); got '100000000000'"),
+        (3, "solve", ["--profile", "exp:100000000000:10"], "C must be a whole number >= 2; got '100000000000' (at most 10000000)"),
         (3, "solve", ["--counts", "9,5,1", "--loss", "supcon", "--views", "9" * 400], "`views` must be a whole number >= 1; got a whole"),
         (3, "threshold", ["--minorities", "9" * 400], "`minorities` must be a whole number >= 2; got a whole number of more than"),
         (3, "threshold", ["--minorities", "9" * 100, "--batch-size", "16"], "`minorities` must be at most 2^53"),

@@ -66,7 +66,7 @@ def _classes(name: str, text: str) -> int:
     number = _whole(text)
     if number is None or not 2 <= number <= MOST_CLASSES:
         reason = "no geometry with one class: " if number == 1 else ""
-        raise InvalidInputError(f"profile `{name}`: {reason}C must be a whole number >= 2 (at most {MOST_CLASSES}); got {text!r}")
+        raise InvalidInputError(f"profile `{name}`: {reason}C must be a whole number >= 2; got {text!r} (at most {MOST_CLASSES})")
     return number
 
 
