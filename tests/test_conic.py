@@ -37,7 +37,8 @@ def test_balanced_classes_form_the_simplex(loss: Loss) -> None:
         assert answer.status in {"optimal", "optimal_inaccurate"}  # whether 1e-9 is reached depends on the machine's rounding
         assert answer.iterations > 0
         expected = np.array([[-1 / 3]]) if program.sizes.size == 1 else off_diagonal(-1 / 3, 4)
-        np.testing.assert_allclose(answer.cosines, expected, atol=1e-5)
+        # A risk within 1e-9 fixes cosines to about its root only: 1.4e-5 was seen on one processor, 2e-6 on another.
+        np.testing.assert_allclose(answer.cosines, expected, atol=1e-4)
         assert answer.value == pytest.approx(program.risk(expected), abs=1e-8)
 
 
