@@ -14,7 +14,7 @@ pytest.importorskip("sklearn")
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reproduction"
-NAMES = ("class_collapse", "minority_collapse", "soft_supcon", "y_aware", "temperature", "digits", "gpu")
+NAMES = ("class_collapse", "minority_collapse", "soft_supcon", "y_aware", "temperature", "digits", "sampling_conditions", "gpu")
 
 
 @pytest.fixture

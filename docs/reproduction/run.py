@@ -28,7 +28,7 @@ from optgeom import _files
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "reproduction.md"
 RESULTS = HERE / "results"
-EXPERIMENTS = ("class_collapse", "minority_collapse", "soft_supcon", "y_aware", "temperature", "digits", "gpu")
+EXPERIMENTS = ("class_collapse", "minority_collapse", "soft_supcon", "y_aware", "temperature", "digits", "sampling_conditions", "gpu")
 
 
 def experiment(name: str) -> ModuleType:
