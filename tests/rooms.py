@@ -12,23 +12,23 @@ import pytest
 
 # Seconds on two cores without the slow tests; the files of a room by the beginnings of their names, the first that fits.
 ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "command line": (75, ("test_cli_", "test_remedies", "test_design")),
-    "cases, sweeps, fuzzing": (120, ("test_cases_", "test_sweep_", "test_fuzz", "test_interrupted")),
-    "classes, losses": (30, ("test_class", "test_counts", "test_profiles", "test_losses", "test_custom", "test_expectation")),
+    "command line": (60, ("test_cli_", "test_remedies", "test_design")),
+    "cases, sweeps, fuzzing": (60, ("test_cases_", "test_sweep_", "test_fuzz", "test_interrupted")),
+    "classes, losses": (20, ("test_class", "test_counts", "test_profiles", "test_losses", "test_custom", "test_expectation")),
     "programs, certificates, solvers": (
         60,
         ("test_certificate", "test_conic", "test_dimension", "test_edge", "test_geometry", "test_golden", "test_solve", "test_optimum",
          "test_rank", "test_sensitivity"),
     ),
-    "collapse": (30, ("test_thresholds", "test_scan", "test_phase", "test_loss_values")),
+    "collapse": (25, ("test_thresholds", "test_scan", "test_phase", "test_loss_values")),
     "realization": (
-        60,
+        50,
         ("test_realize", "test_euclidean", "test_spherical", "test_cailliez", "test_weight", "test_verdict", "test_high_rank"),
     ),
-    "sampling": (60, ("test_sampling_",)),
-    "embeddings": (75, ("test_readers_", "test_moments_", "test_metrics_", "test_statistics_", "test_validate_", "test_report")),
-    "training": (75, ("test_training_", "test_shuffled", "test_x_clr", "test_reproduction")),
-    "plotting": (20, ("test_plotting",)),
+    "sampling": (45, ("test_sampling_",)),
+    "embeddings": (80, ("test_readers_", "test_moments_", "test_metrics_", "test_statistics_", "test_validate_", "test_report")),
+    "training": (90, ("test_training_", "test_shuffled", "test_x_clr", "test_reproduction")),
+    "plotting": (50, ("test_plotting",)),
     "docs, benchmarks, house": (60, ("test_",)),
 }  # fmt: skip
 
