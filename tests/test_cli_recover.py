@@ -180,6 +180,7 @@ def test_three_points_do_not_decide():
         (("--max-angle", 60, "--temperature", 0), 3, "`temperature` must be > 0"),
         (("--max-angle", 60, "--fixed", 1), 2, "--max-angle and --fixed exclude each other"),
         (("--max-angle", 60, "--slices", 150, "--per-slice", 10), 3, "must be at most 1000 without cyclic slices"),
+        (("--fixed", 1, "--slices", 300, "--per-slice", 2), 3, "`slices` must be at most 160; got 300"),
         (("--resolution", 0.1), 2, "--resolution belongs to --pairs"),
         (("--dimension", 2.5), 2, "'--dimension'"),
         (("--plot", "x.gif"), 2, "--plot must end in .png, .svg, .pdf; got 'x.gif'"),

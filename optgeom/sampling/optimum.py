@@ -42,6 +42,7 @@ from optgeom.solvers.low_rank import solve_low_rank
 CLOSED = 1e-12  # times n: eigenvalues of a matrix in closed form that rounding makes negative
 EXTRA, GROWTH, TIGHT = 16, 6, (1e-7, 1e-9, 1e-13)  # of the staircase, as for weighted programs
 MOST = 1000  # points of a program without symmetry
+MOST_SLICES = 160  # of one with symmetry: a cosine for each two radii, and time goes with the sixth power of their number
 POINT = 1e-9  # interval of constants that is a point up to rounding
 SAME_LOSS = 1e-9  # relative to 1 + |loss|: the identity attains the optimum
 
@@ -183,6 +184,8 @@ def _solve(held: PointSet, program: SamplingProgram, tau: float, rho: float, tol
     closed = start if at_bound else bound_cosines(program)
     if closed is not None:
         return judge(closed), "closed form"
+    if held.circulant and held.slices > MOST_SLICES:
+        raise InvalidInputError(f"`slices` must be at most {MOST_SLICES}; got {held.slices} (take more points on each instead)")
     if held.circulant:
         return judge(solve_rings(held, tau, rho)[0]), "Newton's method on rings"
     if held.n > MOST:
