@@ -15,10 +15,11 @@ demo: $(VENV)/.installed-demo
 		--out demo/places-lt.npz --plot demo/places-lt.png
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --rooms
 
+# Once before each release; its figures are in docs/testing.md.
 test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --rooms --cov=optgeom --cov-report=term-missing:skip-covered
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
