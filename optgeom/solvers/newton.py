@@ -206,7 +206,7 @@ def _newton(system: _System, u: Array, y: Array, tolerance: float) -> tuple[_Poi
                 trial = system.at(point.u + damping * du, point.y + damping * dy)
                 if trial.residual <= (1 - damping / 10) * residual:
                     break
-                if residual <= 1e3 * tolerance:
+                if residual <= 1e3 * tolerance * max(1.0, system.tau):  # cosines are 1 + tau log(...), rounded accordingly
                     return point, iteration, True  # Rounding, not the step, keeps the residual from falling further.
                 damping /= 2
                 if damping < SMALLEST_DAMPING:
@@ -285,11 +285,13 @@ def _close(program: ClassMeanProgram, found: NewtonResult) -> Array:
     count, pairs = program.rows.count, program.rows.count > 0
     z = np.exp(found.log_dual - found.log_dual.max())
     s = z / np.sum(m * z * z)
-    cosines = found.cosines
+    # Symmetric to the last digit from here on: to average two entries that differ in it would undo the work.
+    cosines = (found.cosines + found.cosines.T) / 2
+    crossed = s[:, None] * s[None, :]
     for _ in range(2):
         r = z + (count * cosines) @ z
         change = r[:, None] * s[None, :]
-        change = change + change.T - np.sum(m * r * z) * s[:, None] * s[None, :]
+        change = change + change.T - np.sum(m * r * z) * crossed
         cosines = np.where(pairs, cosines - change, 1.0)
     return cosines
 
