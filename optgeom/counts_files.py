@@ -123,9 +123,18 @@ def load_json(path: object, text: str) -> Any:
         return result
 
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        content = json.loads(text, object_pairs_hook=unique)
+        if "\\ud" in text.lower():  # half a character, which can be read so but not written
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
+        return content
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"{path}: JSON must have whole characters; got half of one, {error.object[error.start]!a}") from error
+    except InvalidInputError:
+        raise
     except json.JSONDecodeError as error:
         raise InvalidInputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg} (column {error.colno})") from error
+    except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
+        raise InvalidInputError(f"{path}: the JSON cannot be read: {' '.join(str(error).split())} (check its numbers)") from error
     except RecursionError as error:
         raise InvalidInputError(f"{path}: the JSON is nested too deeply (give a flat list of numbers)") from error
 

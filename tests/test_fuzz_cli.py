@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import refused
+from command_line import refused, words
 from fuzz import cli_harness
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -53,6 +53,24 @@ def test_options_are_found(command: str) -> None:
 def test_once_they_failed(code: int, command: str, options: list[str], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert message in refused(command, code, *options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(r'{"a\ud800": 5, "b": 3}', r"got half of one, '\ud800'"), ("[" + "9" * 5000 + ", 1]", "the JSON cannot be read: Exceeds the limit")],
+)
+def test_json_that_cannot_be_used(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "n.json").write_text(text)
+    assert message in refused("solve", 3, "--counts-file", tmp_path / "n.json")
+
+
+def test_a_name_of_a_file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "n\udcff.json"  # as Python shows a byte that is not UTF-8
+    try:
+        path.write_text('{"a": 5, "b": 3}')
+    except (OSError, UnicodeError):
+        pytest.skip("the file system has names of text only")
+    assert r"n\udcff." in words("solve", "--counts-file", path)
 
 
 def test_a_seed_of_any_size(folder: Path) -> None:

@@ -6,6 +6,8 @@ Command files import optgeom, rich and everything slow inside their functions, s
 from __future__ import annotations
 
 import contextlib
+import io
+import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -45,6 +47,10 @@ class Commands(TyperGroup):
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Parse what stands before the command."""
+        for stream in (sys.stdout, sys.stderr):
+            # Names of files and classes that the terminal cannot show are shown by their codes, not by a traceback.
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         with _one_line():
             return super().make_context(*arguments, **options)
 
