@@ -106,3 +106,14 @@ def test_command_line() -> None:
     assert twice.exit_code == 2 and twice.stderr.startswith("--parameter sampler looks for the sampler; got --sampler sqrt too")
     wrong = CliRunner().invoke(app, [*base, "--parameter", "batch-size"])
     assert wrong.exit_code == 2 and "belongs to the loss SupCon" in wrong.stderr
+
+
+def test_a_geometry_that_the_loss_hardly_asks_for_is_said_to_be() -> None:
+    classes, loss = og.ClassDistribution.from_profile("cifar10-lt:100"), og.SupCon(0.5, 256)
+    cold = og.design(classes, loss, "temperature", min_angle=90)
+    values = og.loss_values(classes, og.SupCon(cold.value, 256))
+    share = (values.simplex_value - values.optimal_value) / (values.collapsed_value - values.optimal_value)
+    assert 0 < share < 1e-8
+    assert cold.note is not None and f"differ by {100 * share:.1g} %" in cold.note
+    warm = og.design(classes, og.SupCon(1.0, 256), "sampler", min_angle=70)
+    assert warm.value is not None and warm.note is None

@@ -67,3 +67,5 @@ def _lines(found: Design, parameter: str) -> Iterable[tuple[str, str]]:
         certified = "certified" if geometry.certificate.certified else "not certified"
         seen = f"smallest angle {geometry.min_angle_deg:.4g} degrees, rank {geometry.rank}, {geometry.regime}, {certified}"
         yield ("There" if found.value is not None else "Best seen"), seen
+    if found.note is not None:
+        yield "Note", found.note

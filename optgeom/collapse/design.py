@@ -19,11 +19,13 @@ import numpy as np
 from optgeom import _checks
 from optgeom.certificates.certificate import RANK_EIGENVALUE
 from optgeom.classes import ClassDistribution
+from optgeom.collapse.flatness import flat_share
 from optgeom.collapse.rank_path import second_smallest_eigenvalue
 from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError
 from optgeom.geometry import Geometry
 from optgeom.losses import InfoNCE, Loss, SupCon
 from optgeom.losses.base import plain
+from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.api import solve
 
 PARAMETERS = ("sampler", "temperature", "batch_size", "negatives", "epsilon")
@@ -50,6 +52,8 @@ class Design:
         The certified optimum at `value`; when there is no value, the best that was seen. None for epsilon, whose geometry is equiangular.
     cosine : float or None
         Cosine between any two classes (epsilon only).
+    note : str or None
+        A warning where the loss there hardly tells this geometry from the balanced simplex.
     """
 
     parameter: str
@@ -58,6 +62,7 @@ class Design:
     reason: str
     geometry: Geometry | None
     cosine: float | None = None
+    note: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -68,6 +73,7 @@ class Design:
             "reason": self.reason,
             "geometry": None if self.geometry is None else self.geometry.as_dict(),
             "cosine": self.cosine,
+            "note": self.note,
         }
 
 
@@ -175,7 +181,8 @@ def _search(classes: ClassDistribution, loss: Loss, parameter: str, goal: str, m
             if previous is not None:
                 value = _refine(works, previous, value, whole=parameter in ("batch_size", "negatives"))
                 reason = "the value nearest to the preferred end that works"
-            return Design(parameter, goal, value, reason, solved(value))
+            geometry = solved(value)
+            return Design(parameter, goal, value, reason, geometry, note=None if geometry is None else _flat_note(geometry, at(value)[1]))
         previous = value
     seen = [geometry for geometry in map(solved, grid) if geometry is not None]
     best = max(seen, key=lambda geometry: (geometry.rank if min_angle is None else 0, geometry.min_angle_deg), default=None)
@@ -183,6 +190,14 @@ def _search(classes: ClassDistribution, loss: Loss, parameter: str, goal: str, m
     if best is not None:
         reason += f"; the best smallest angle there is {best.min_angle_deg:.6g} degrees, rank {best.rank}"
     return Design(parameter, goal, None, reason, best)
+
+
+def _flat_note(geometry: Geometry, loss: Loss) -> str | None:
+    share = flat_share(ClassMeanProgram.build(geometry.classes, loss), geometry.risk)
+    if share is None:
+        return None
+    between = f"this geometry and the balanced simplex differ by {100 * share:.1g} % of the way from a collapsed to the optimal loss"
+    return f"{between}: the loss hardly tells them apart, and training may not get there"
 
 
 def _refine(works: Callable[[float], bool], fails: float, holds: float, whole: bool) -> float:

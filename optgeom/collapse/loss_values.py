@@ -19,6 +19,7 @@ import numpy as np
 
 from optgeom import _checks, _labels
 from optgeom.classes import ClassDistribution
+from optgeom.collapse.flatness import flat_share
 from optgeom.collapse.loss_verdict import Landmarks, verdict
 from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.geometry import Geometry
@@ -238,11 +239,10 @@ def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scal
     optimal = geometry.risk
     if geometry.certificate.certified and geometry.rank > 1:
         notes.append(f"the optimal value needs embeddings of {geometry.rank} dimensions or more; in fewer the lowest value is higher")
-    if 1e-12 < balanced - optimal < 0.01 * (collapsed - optimal):
-        share = 100 * (balanced - optimal) / (collapsed - optimal)
-        notes.append(
-            f"simplex and optimum differ by {share:.1g} % of the way from collapsed to optimal: the loss hardly tells them apart, angles do"
-        )
+    share = flat_share(program, optimal)
+    if share is not None:
+        between = f"simplex and optimum differ by {100 * share:.1g} % of the way from collapsed to optimal"
+        notes.append(f"{between}: the loss hardly tells them apart, angles do")
     unknown = isinstance(loss, SupCon) and loss.batch_size == math.inf
     return LossValues(
         0.0 if unknown else scale * collapsed,
