@@ -11,6 +11,8 @@ import _store
 import _tables
 from _harness import OURS, Row
 
+from optgeom import _files
+
 # Rivals drawn beside our curves: label -> table and case whose rows hold them, the solver, and on which side of its end the label has room.
 BESIDE: dict[str, dict[str, tuple[str, str, str, str]]] = {
     "classes": {
@@ -56,7 +58,8 @@ def growth(rows: Sequence[Row], path: Path, results: Path, axis: str, beside: Ma
             _label(time, points[-1], label, GREY, side)
     for panel, title in ((time, "time (s)"), (memory, "memory of arrays (MiB)")):
         _dress(panel, title, axis)
-    figure.savefig(path, dpi=200, metadata={"Software": None})
+    with _files.atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=200, metadata={"Software": None})
 
 
 def _seconds(found: _tables.Summary) -> float:

@@ -12,6 +12,8 @@ from _harness import Row
 from _machine import DATE, LOAD
 from _suite import Table
 
+from optgeom import _files
+
 MACHINES, MISSED = "machines", "missed"
 ALWAYS = (DATE, "BLAS threads", LOAD)  # told run by run even where all agree
 
@@ -32,7 +34,7 @@ def write(into: Path, tables: Mapping[str, Table], figures: Path) -> None:
             table.figure(rows, picture, results)
     text = replace_between(text, MACHINES, _machines(_store.read_machines(results)))
     text = replace_between(text, MISSED, "\n".join(missed) or "None.")
-    page.write_text(text, encoding="utf-8")
+    _files.write_text(page, text)
 
 
 def _section(table: Table, rows: Sequence[Row], picture: str) -> str:

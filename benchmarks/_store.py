@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from _harness import Row
+
+from optgeom import _files
 
 MACHINES = "machines.csv"
 CONVERT: dict[str, Callable[[str], Any]] = {
@@ -73,7 +74,5 @@ def _cell(value: Any) -> Any:
 
 def _write(path: Path, header: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    with part.open("w", newline="", encoding="utf-8") as file:
+    with _files.atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *lines])
-    os.replace(part, path)

@@ -131,7 +131,9 @@ def unfinished(results: Path) -> list[str]:
 
 def remember(results: Path, left: Sequence[str]) -> None:
     if left:
-        (results / UNFINISHED).write_text("\n".join(left) + "\n", encoding="utf-8")
+        from optgeom import _files
+
+        _files.write_text(results / UNFINISHED, "\n".join(left) + "\n")
     else:
         (results / UNFINISHED).unlink(missing_ok=True)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from optgeom import _numpy_files
 from optgeom._numerics import Array, read_only
 from optgeom.errors import InvalidInputError
 from optgeom.sampling import latents
@@ -53,21 +53,20 @@ class Pairs:
     def read(path: Path | str) -> Pairs:
         """From an .npz file with arrays `z` and `z_plus`."""
         try:
-            with open(path, "rb") as file:
-                if not zipfile.is_zipfile(file):
-                    raise ValueError("it is no .npz file, or a part of one")
-                file.seek(0)
-                with np.load(file, allow_pickle=False) as held:
-                    missing = {"z", "z_plus"} - set(held.files)
-                    if missing:
-                        raise InvalidInputError(
-                            f"`pairs` must be an .npz file with z and z_plus; got {sorted(held.files)} (np.savez writes it)"
-                        )
-                    return Pairs.of(held["z"], held["z_plus"])
+            if not zipfile.is_zipfile(path):
+                raise ValueError("it is no .npz file, or a part of one")
+            with open(path, "rb") as file, _numpy_files.opened(file) as held:
+                if isinstance(held, np.ndarray):
+                    raise ValueError("it holds one array")
+                missing = {"z", "z_plus"} - set(held)
+                if missing:
+                    raise InvalidInputError(f"`pairs` must be an .npz file with z and z_plus; got {sorted(held)} (np.savez writes it)")
+                return Pairs.of(held["z"], held["z_plus"])
         except InvalidInputError:
             raise
-        except (OSError, ValueError, AttributeError, TypeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-            raise InvalidInputError(f"`pairs` must be an .npz file with z and z_plus; cannot read {path} ({error})") from error
+        except (OSError, AttributeError, TypeError, *_numpy_files.DAMAGE) as error:
+            why = _numpy_files.reason(error)
+            raise InvalidInputError(f"`pairs` must be an .npz file with z and z_plus; cannot read {path} ({why})") from error
 
     @property
     def dimension(self) -> int:
