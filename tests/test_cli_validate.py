@@ -69,6 +69,21 @@ def test_labels_alone_are_said(folder):
     assert "label counts of the embeddings themselves" in found["sentence"]
 
 
+@pytest.mark.parametrize("source", [(), ("--counts", NUMBERS)])
+def test_a_loss_that_nobody_gave_is_said(source, folder):
+    found = validated(*DATA, *source)
+    assert "the default, SupCon, temperature 0.1, the limit of large batches" in found["sentence"]
+    assert (found["optimum"]["loss"]["temperature"], found["optimum"]["loss"]["batch_size"]) == (0.1, "inf")
+    given = validated(*DATA, *source, "--temperature", "0.1")
+    assert given["optimum"]["loss"] == found["optimum"]["loss"] and "the default" not in given["sentence"]
+
+
+def test_a_temperature_that_nobody_gave_is_said(folder):
+    done = run(*DATA, "--batch-size", "64")
+    assert done.exit_code == 0 and done.stderr == "--temperature was not given: the optimum is that of the default, 0.1\n"
+    assert run(*DATA, "--batch-size", "64", *LOSS).stderr == ""
+
+
 def test_labels_in_the_file_of_the_embeddings(folder):
     np.savez("both.npz", features=X, targets=Y)
     assert validated("--embeddings", "both.npz", *LOSS)["verdict"] == "consistent"
@@ -236,7 +251,10 @@ def test_ragged_lists(folder):
     [
         (2, ["--geometry", "g.npz", "--counts", NUMBERS], "--geometry has its classes and its loss; got --counts beside it"),
         (2, ["--geometry", "g.npz", *LOSS], "got options of the loss beside it"),
+        (2, ["--geometry", "g.npz", "--temperature", "0.1"], "got options of the loss beside it"),  # its own default is given as well
+        (2, ["--geometry", "g.npz", "--loss", "supcon"], "got options of the loss beside it"),
         (2, ["--geometry", "g.npz", "--sampler", "sqrt"], "got --sampler beside it"),
+        (2, ["--geometry", "g.npz", "--sampler", "instance"], "got --sampler beside it"),
         (2, ["--drop-empty"], "--drop-empty goes with a source of classes"),
         (2, ["--counts", NUMBERS, "--profile", "places-lt"], "give exactly one of"),
         (2, ["--report", "r.pdf"], "--report must end in .html or .htm; got 'r.pdf'"),

@@ -39,7 +39,13 @@ ProfileOption = Annotated[
     typer.Option("--profile", metavar="NAME", help="A known data set or formula; `optgeom profiles` lists them.", rich_help_panel=_PANEL),
 ]
 SamplerOption = Annotated[
-    str, typer.Option("--sampler", metavar="instance|balanced|sqrt|POWER", help="Draw classes with proportions ~ n^POWER (1, 0, 0.5).")
+    str | None,
+    typer.Option(
+        "--sampler",
+        metavar="instance|balanced|sqrt|POWER",
+        help="Draw classes with proportions ~ n^POWER (1, 0, 0.5).",
+        show_default="instance",
+    ),
 ]
 DropEmptyOption = Annotated[bool, typer.Option("--drop-empty", help="Leave out classes with count 0 instead of refusing them.")]
 IgnoreLabelOption = Annotated[
@@ -55,7 +61,7 @@ def read_classes(
     counts_file: Path | None = None,
     labels: Path | None = None,
     profile: str | None = None,
-    sampler: str = "instance",
+    sampler: str | None = None,
     drop_empty: bool = False,
     ignore_label: list[str] | None = None,
 ) -> ClassDistribution:
@@ -97,8 +103,10 @@ def read_classes(
     return classes.resample(power)
 
 
-def sampler_power(sampler: str) -> float:
-    """q of ``--sampler``: proportions ~ n^q."""
+def sampler_power(sampler: str | None) -> float:
+    """q of ``--sampler``: proportions ~ n^q; 1 where it was not given."""
+    if sampler is None:
+        return 1.0
     named = {"instance": 1.0, "balanced": 0.0, "sqrt": 0.5}
     try:
         power = named[sampler] if sampler in named else float(sampler)

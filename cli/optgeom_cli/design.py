@@ -43,7 +43,7 @@ def design(
 
     Exit code 0 also when no value can: the answer then says so, with the best that was seen.
     """
-    if parameter is Parameter.SAMPLER and class_options.sampler != "instance":
+    if parameter is Parameter.SAMPLER and class_options.sampler is not None:
         raise UsageError(f"--parameter sampler looks for the sampler; got --sampler {class_options.sampler} too (leave it out)")
     classes = class_options.read()
     chosen = loss_options.read()

@@ -51,7 +51,7 @@ def loss(
         classes, chosen = _simclr(simclr, class_options, loss_options, rows)
     else:
         chosen = loss_options.read()
-        finite = loss_options.loss is loss_input.LossName.SUPCON and loss_options.batch_size not in (None, "inf")
+        finite = loss_options.loss in (None, loss_input.LossName.SUPCON) and loss_options.batch_size not in (None, "inf")
         if not class_options.given and rows is None and not finite:
             raise UsageError("give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --simclr N")
         classes = class_options.read() if class_options.given else None
@@ -67,9 +67,7 @@ def loss(
         print_summary(_lines(found, classes, chosen, simclr, base_temperature))
 
 
-def _simclr(
-    pairs: int, class_options: ClassOptions, loss_options: LossOptions, rows: int | None
-) -> tuple[ClassDistribution, Loss]:
+def _simclr(pairs: int, class_options: ClassOptions, loss_options: LossOptions, rows: int | None) -> tuple[ClassDistribution, Loss]:
     """SimCLR is SupCon on a batch in which every image is a class of its own, with two views."""
     if class_options.given or rows is not None or loss_options != LossOptions(temperature=loss_options.temperature):
         raise UsageError("--simclr goes with --temperature and --base-temperature only: its classes are the images, its loss is fixed")
@@ -79,7 +77,8 @@ def _simclr(
     from optgeom.classes import ClassDistribution
     from optgeom.losses import SupConFullBatch
 
-    return ClassDistribution.from_groups([1], [pairs]), SupConFullBatch(loss_options.temperature, views=2)
+    temperature = loss_input.DEFAULT_TEMPERATURE if loss_options.temperature is None else loss_options.temperature
+    return ClassDistribution.from_groups([1], [pairs]), SupConFullBatch(temperature, views=2)
 
 
 def _lines(

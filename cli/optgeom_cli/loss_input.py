@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from optgeom.losses.base import Loss
 
 _PANEL = "Loss"
+DEFAULT_TEMPERATURE = 0.1
 
 
 class LossName(enum.StrEnum):
@@ -45,10 +46,20 @@ class Singletons(enum.StrEnum):
     SKIP = "skip"
 
 
+# None is "not given" for every option here: what is typed beside a geometry, which has its loss, must not pass unseen.
 LossOption = Annotated[
-    LossName, typer.Option("--loss", help="SupCon over batches, InfoNCE, or SupCon with all samples in one batch.", rich_help_panel=_PANEL)
+    LossName | None,
+    typer.Option(
+        "--loss",
+        help="SupCon over batches, InfoNCE, or SupCon with all samples in one batch.",
+        show_default=LossName.SUPCON.value,
+        rich_help_panel=_PANEL,
+    ),
 ]
-TemperatureOption = Annotated[float, typer.Option("--temperature", help="Cosines are divided by it; > 0.", rich_help_panel=_PANEL)]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option("--temperature", help="Cosines are divided by it; > 0.", show_default=str(DEFAULT_TEMPERATURE), rich_help_panel=_PANEL),
+]
 NegativesOption = Annotated[
     str | None, typer.Option("--negatives", metavar="K|inf", help="infonce: negatives of an anchor (256).", rich_help_panel=_PANEL)
 ]
@@ -85,8 +96,8 @@ _BELONGS = {
 
 def read_loss(
     *,
-    loss: LossName = LossName.SUPCON,
-    temperature: float = 0.1,
+    loss: LossName | None = None,
+    temperature: float | None = None,
     negatives: str | None = None,
     alpha: float | None = None,
     negatives_reduction: Reduction | None = None,
@@ -104,6 +115,8 @@ def read_loss(
     InvalidInputError
         A parameter outside its domain.
     """
+    loss = loss or LossName.SUPCON
+    temperature = DEFAULT_TEMPERATURE if temperature is None else temperature
     given: dict[str, Any] = {
         "--negatives": negatives,
         "--alpha": alpha,

@@ -29,7 +29,7 @@ class ClassOptions:
     counts_file: class_input.CountsFileOption = None
     labels: class_input.LabelsOption = None
     profile: class_input.ProfileOption = None
-    sampler: class_input.SamplerOption = "instance"
+    sampler: class_input.SamplerOption = None
     drop_empty: class_input.DropEmptyOption = False
     ignore_label: class_input.IgnoreLabelOption = None
 
@@ -56,8 +56,8 @@ class ClassOptions:
 class LossOptions:
     """The loss and its parameters."""
 
-    loss: loss_input.LossOption = loss_input.LossName.SUPCON
-    temperature: loss_input.TemperatureOption = 0.1
+    loss: loss_input.LossOption = None
+    temperature: loss_input.TemperatureOption = None
     negatives: loss_input.NegativesOption = None
     alpha: loss_input.AlphaOption = None
     negatives_reduction: loss_input.ReductionOption = None
@@ -65,6 +65,11 @@ class LossOptions:
     batch_size: loss_input.BatchSizeOption = None
     views: loss_input.ViewsOption = None
     singletons: loss_input.SingletonsOption = None
+
+    @property
+    def given(self) -> bool:
+        """Whether any of them was used, be it with the value that it has by default."""
+        return self != LossOptions()
 
     def read(self) -> Loss:
         """The loss; see `loss_input.read_loss`."""

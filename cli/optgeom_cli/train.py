@@ -176,7 +176,7 @@ def _data(source: str, root: Path, classes: ClassOptions, holdout: float, seed: 
         raise UsageError("--labels is no source of classes here: the data have their labels (leave it out, or give --counts)")
     samples = load_data(source, root)
     # Options other than the sampler, which is for the draws.
-    wanted = dataclasses.replace(classes, sampler="instance")
+    wanted = dataclasses.replace(classes, sampler=None)
     if wanted.given:
         samples = long_tailed(samples, wanted.read(), seed)
     return hold_out(samples, holdout, seed)

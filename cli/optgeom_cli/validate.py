@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optgeom_cli.output import UsageError, emit_json, exit_on_error, plain
+from optgeom_cli.loss_input import DEFAULT_TEMPERATURE
+from optgeom_cli.output import UsageError, emit_json, exit_on_error, notice, plain
 from optgeom_cli.progress import working
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 
@@ -140,20 +141,24 @@ def _optimum(classes: ClassOptions, losses: LossOptions, geometry: Path | None) 
     sources = [name for name in others if getattr(classes, name) is not None]
     if geometry is not None:
         held = ["--" + name.replace("_", "-") for name in sources]
-        held += ["--sampler"] if classes.sampler != "instance" else []
+        held += ["--sampler"] if classes.sampler is not None else []
         held += ["--drop-empty"] if classes.drop_empty else []
-        held += [] if losses == LossOptions() else ["options of the loss"]
+        held += ["options of the loss"] if losses.given else []
         if held:
             raise UsageError(f"--geometry has its classes and its loss; got {' and '.join(held)} beside it (leave them out)")
         return {"geometry": geometry}
+    # Without a loss validate takes the usual one, and its verdict says so.
+    loss = losses.read() if losses.given else None
+    if losses.given and losses.temperature is None:
+        notice(f"--temperature was not given: the optimum is that of the default, {DEFAULT_TEMPERATURE}")
     if sources:
         training = dataclasses.replace(classes, labels=None, ignore_label=None)
-        return {"classes": training.read(), "loss": losses.read()}
+        return {"classes": training.read(), "loss": loss}
     if classes.drop_empty:
         raise UsageError("--drop-empty goes with a source of classes; labels have no empty ones (leave it out)")
     from optgeom_cli.class_input import sampler_power
 
-    return {"loss": losses.read(), "sampler_power": sampler_power(classes.sampler)}
+    return {"loss": loss, "sampler_power": sampler_power(classes.sampler)}
 
 
 def _check_targets(targets: dict[str, Path]) -> None:

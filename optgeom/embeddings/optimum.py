@@ -33,6 +33,8 @@ class Optimum:
     own_counts : bool
         The proportions are those of the embeddings.
     notes : tuple of str
+    usual_loss : bool
+        No loss was given: it is `SupCon()`.
     """
 
     geometry: Geometry
@@ -40,6 +42,7 @@ class Optimum:
     origin: str
     own_counts: bool = False
     notes: tuple[str, ...] = ()
+    usual_loss: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +73,12 @@ class Wanted:
             return _in_dimension(self.geometry, self.loss, dim, self.origin)
         loss = SupCon() if self.loss is None else self.loss
         if self.classes is not None:
-            return Optimum(solve(self.classes, loss, dim), loss, self.origin)
+            return Optimum(solve(self.classes, loss, dim), loss, self.origin, usual_loss=self.loss is None)
         if len(moments.names) == 1:
             held = f"all {int(moments.counts[0])} rows of `labels` have the label {moments.names[0]!r}"
             raise InvalidInputError(f"no geometry with one class: {held} (at least 2 classes are needed)")
         classes = ClassDistribution.from_counts(moments.counts, moments.names).resample(self.sampler_power)
-        return Optimum(solve(classes, loss, dim), loss, self.origin, own_counts=True)
+        return Optimum(solve(classes, loss, dim), loss, self.origin, own_counts=True, usual_loss=self.loss is None)
 
 
 def wanted(geometry: Any, classes: Any, loss: Any, sampler_power: float = 1.0) -> Wanted:

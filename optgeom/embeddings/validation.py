@@ -32,6 +32,7 @@ from optgeom.embeddings.verdict import DEFAULT_TOLERANCE_DEG, EmbeddingVerdict, 
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.losses import Loss
+from optgeom.wording import describe_loss
 
 MATCHES = ("names", "hungarian")
 MOST_CLASSES = 4096  # some twenty (C, C) matrices are held: 2.6 GiB
@@ -341,6 +342,12 @@ def _sentence(judgement: EmbeddingVerdict, optimum: Optimum, matching: Matching,
         parts.append(
             "The optimum was computed from the label counts of the embeddings themselves, not from the training data: "
             "if these differ, give the training counts."
+        )
+    if optimum.usual_loss:
+        held = describe_loss(geometry.loss)
+        parts.append(
+            f"No loss was given: the optimum is that of the default, {held}; if training had another, give it (loss, or --loss and "
+            "--temperature)."
         )
     return " ".join(" ".join(parts).split())  # a name may have a line end
 
