@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ def test_asymmetric_weights() -> None:
 
 def test_inverse_of_the_hessian() -> None:
     program, gram = problem(9, 2, 0.4)
-    inverse = primal_dual._Inverse(program, gram)
+    inverse = primal_dual._Inverse(program, gram, primal_dual._Frame(program, 1.0))
     rng = np.random.default_rng(1)
     direction = rng.normal(size=(9, 9))
     direction += direction.T
@@ -119,3 +120,93 @@ def test_the_method_that_does_not_fit_is_left_after_few_steps(
     assert found.certificate.certified
     assert found.solver == solver
     assert len(taken) <= 24
+
+
+# --- groups ------------------------------------------------------------------------------------------------------------------------------
+
+
+def repeated(sizes: list[int], dim: int, seed: int = 0) -> Matrix:
+    return np.repeat(np.random.default_rng(seed).normal(size=(len(sizes), dim)), sizes, axis=0)
+
+
+def grouped_and_apart(labels: Matrix, tau: float) -> tuple[Weights, WeightedProgram, WeightedProgram]:
+    """The same program in group form and with every sample a group of its own, its rows written down from the labels."""
+    weights = Weights.y_aware(labels)
+    n = len(labels)
+    w = np.exp(-((labels[:, None] - labels[None]) ** 2).sum(axis=-1) / 2)
+    np.fill_diagonal(w, 0.0)
+    rows = w / w.sum(axis=1, keepdims=True)
+    apart = WeightedProgram(np.ones(n, dtype=np.int64), 1.0 - np.eye(n), rows, np.ones(n, dtype=bool), tau)
+    return weights, program_of(weights, tau), apart
+
+
+def expanded(weights: Weights, cosines: Matrix) -> Matrix:
+    full = cosines[np.ix_(weights.index, weights.index)].copy()
+    np.fill_diagonal(full, 1.0)
+    return full
+
+
+# Sizes with and without single samples; at the lower temperatures nearly realizable, at the higher ones groups that coincide.
+@pytest.mark.parametrize(
+    ("sizes", "dim", "tau"), [([3, 1, 5, 2, 7, 4, 1, 6, 2, 9, 3, 8], 2, 0.1), ([2, 5, 3, 1, 4] * 6, 3, 0.05), ([4, 2, 1] * 5, 2, 0.4)]
+)
+def test_groups_have_the_optimum_of_their_samples(sizes: list[int], dim: int, tau: float) -> None:
+    weights, program, apart = grouped_and_apart(repeated(sizes, dim), tau)
+    assert program.sizes.tolist() == sizes
+    start = repair(start_cosines(weights, tau), weights.sizes).cosines
+    together, _ = solve_primal_dual(program, start, judge_of(program), 1e-11)
+    single, _ = solve_augmented_lagrangian(apart, expanded(weights, start), judge_of(apart), 1e-11)
+    assert together is not None and together.certificate.gap < 1e-10
+    assert together.risk == pytest.approx(apart.risk(expanded(weights, together.cosines)), abs=1e-12)
+    assert together.risk == pytest.approx(single.risk, abs=1e-10 + single.certificate.gap)
+    assert single.risk >= together.certificate.lower_bound - 1e-13
+
+
+def test_groups_agree_with_a_conic_solver() -> None:
+    cp = pytest.importorskip("cvxpy")
+    tau = 0.1
+    weights, program, apart = grouped_and_apart(repeated([3, 1, 4, 2, 2, 5, 1, 4], 2), tau)
+    start = repair(start_cosines(weights, tau), weights.sizes).cosines
+    found, _ = solve_primal_dual(program, start, judge_of(program), 1e-11)
+    n = apart.num_samples
+    gram = cp.Variable((n, n), PSD=True)
+    norms = cp.log_sum_exp(gram / tau + np.where(np.eye(n) > 0, -1e3, 0.0), axis=1)
+    problem = cp.Problem(cp.Minimize((cp.sum(norms) - cp.sum(cp.multiply(apart.rows, gram)) / tau) / n), [cp.diag(gram) == 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "solution may be inaccurate": it is made feasible below
+        problem.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    conic = apart.risk(repair(np.asarray(gram.value), apart.sizes).cosines)
+    assert found is not None and found.certificate.certified
+    assert found.certificate.lower_bound <= conic + 1e-13
+    assert found.risk == pytest.approx(conic, abs=1e-7)
+
+
+def test_a_step_in_group_form_is_the_step_of_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(primal_dual, "ACCURACY", 1e-8)
+    monkeypatch.setattr(primal_dual, "PRODUCTS", 5000)
+    sizes, tau = [3, 1, 5, 2, 7, 4, 1, 6], 0.3
+    weights, program, apart = grouped_and_apart(repeated(sizes, 3), tau)
+    gram = repair(start_cosines(weights, tau), weights.sizes).cosines
+    root_mean = float(np.sqrt(np.mean(sizes)))
+    together, single = primal_dual._Frame(program, 1.0), primal_dual._Frame(apart, root_mean)
+    single.most = apart.num_samples
+    assert together.penalty == pytest.approx(single.penalty)
+    dual, dual_apart = primal_dual._dual_start(program, gram), primal_dual._dual_start(apart, expanded(weights, gram))
+    assert np.sum(dual.rest > 0) >= 1  # a group wants to coincide
+    step = primal_dual._newton_step(program, together, gram, dual)
+    step_apart = primal_dual._newton_step(apart, single, expanded(weights, gram), dual_apart)
+    assert expanded(weights, step.gram) == pytest.approx(step_apart.gram, abs=1e-6)
+    assert step.violation * root_mean == pytest.approx(step_apart.violation, rel=1e-9)
+
+
+def test_a_thousand_samples_of_sixty_labels_near_realizable() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=(60, 3))
+    weights = Weights.y_aware(np.repeat(labels, rng.integers(5, 31, size=60), axis=0))
+    assert weights.n == 1110
+    found = optimal_cosines(weights, 0.05)
+    assert found.certificate.certified and found.solver == "primal-dual Newton"
+    assert found.rank > 0.9 * weights.n
+    # The certificate, recomputed from the weights and the matrix alone.
+    again = certify_weighted(program_of(weights, 0.05), found.cosines)
+    assert again.certificate.certified and again.risk == pytest.approx(found.loss, abs=1e-13)

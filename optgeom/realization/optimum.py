@@ -27,7 +27,10 @@ SMALL_STEPS = 20
 # Of the primal-dual method there. By then it has converged (8 to 15 steps), or the rank is below .4 n, where it rarely does; only nearly
 # realizable weights take more (11 to 24), and their target is known by its positive eigenvalues (nearly all, else nearly none).
 PROMPT_STEPS = 18
-LARGEST_APART = 500  # samples up to which groups are taken apart for the other methods
+LARGEST_APART = 500  # samples up to which groups are taken apart for the augmented Lagrangian
+ANY = 1e9  # gap that ends the staircase after its first round
+# Of groups of hundreds of samples, at temperatures where the first try diverges.
+CAUTION, CAUTIOUS_STEPS = 5.0, 120
 HIGH_RANK = 0.45  # share of n in columns, all in use, beyond which the primal-dual method is faster
 SLOW_COLUMNS, SLOW = 12, 1e-3  # so does it where that many columns leave this stationarity: nearly realizable weights
 # The rank is often a fifth of n: columns to spare find it in far fewer steps than columns that are always just short of it.
@@ -97,8 +100,9 @@ def start_cosines(weights: Weights, temperature: float) -> Array:
 def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-9) -> Optimum:
     """Minimise the loss over all Gram matrices.
 
-    A low-rank staircase first; where the rank turns out to be a large part of n, the primal-dual method (on few samples for some steps
-    only); where that fails, the staircase to its end, then the augmented Lagrangian.
+    A low-rank staircase first (one round of it for groups); where the rank turns out to be a large part of n, the primal-dual method
+    (on few samples for some steps only); where that fails, the staircase to its end, then the primal-dual method with small steps for
+    groups, and the augmented Lagrangian.
 
     Parameters
     ----------
@@ -115,26 +119,19 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
 
     start = start_cosines(weights, temperature)
     single = bool(np.all(weights.sizes == 1))
-    if not single:
-        # Groups are few, and classes need nearly a dimension each: fewer columns than the start has would only be climbed from.
-        low = solve_low_rank(program, start, judge)
-        best = Optimum.of(low.certified, STAIRCASE, low.iterations)
-    else:
-        best = _staircase(program, start, judge, tolerance, weights.n)
-    if best.certificate.certified or (not single and weights.n > LARGEST_APART):
+    best = (_staircase if single else _one_round)(program, start, judge, tolerance, weights.n)
+    if best.certificate.certified:
         return best
 
-    apart, together = _taken_apart(program, weights)
     target = repair(start, weights.sizes).cosines
 
-    # Matrices of these methods are feasible only in the limit: what is judged is the nearest feasible one.
-    def judge_apart(gram: Array) -> WeightedCertified:
-        return judge(repair(together(gram), weights.sizes).cosines)
+    # Matrices of the other methods are feasible only in the limit: what is judged is the nearest feasible one.
+    def judge_repaired(cosines: Array) -> WeightedCertified:
+        return judge(repair(cosines, weights.sizes).cosines)
 
     def over_matrices(best: Optimum, name: str, solve: MatrixSolver, starts: int = 2) -> Optimum:
         for cosines in ((target, best.cosines) if best.certificate.gap > ROUGH else (best.cosines, target))[:starts]:
-            expanded = group_matrix.expand(cosines, np.ones(weights.sizes.size), weights.index)
-            best = best.or_better(*solve(apart, expanded, judge_apart, GOOD * tolerance), name)
+            best = best.or_better(*solve(program, cosines, judge_repaired, GOOD * tolerance), name)
             if best.certificate.certified:
                 break
         return best
@@ -145,23 +142,40 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     def primal_dual(best: Optimum) -> Optimum:
         return over_matrices(best, PRIMAL_DUAL, solve_primal_dual)
 
+    def cautious(best: Optimum) -> Optimum:
+        return over_matrices(best, PRIMAL_DUAL, partial(solve_primal_dual, most=CAUTIOUS_STEPS, caution=CAUTION))
+
     def staircase_to_the_end(best: Optimum) -> Optimum:
-        low = _to_the_end(program, start, judge, tolerance)
+        low = _to_the_end(program, start, judge, tolerance) if single else solve_low_rank(program, start, judge)
         return best.or_better(low.certified, low.iterations, STAIRCASE)
 
     def augmented_lagrangian(best: Optimum) -> Optimum:
-        return over_matrices(best, AUGMENTED_LAGRANGIAN, solve_augmented_lagrangian)
+        return over_matrices(best, AUGMENTED_LAGRANGIAN, partial(_apart, weights))
 
-    attempts = [primal_dual, augmented_lagrangian]
-    if single:
-        attempts.insert(1, staircase_to_the_end)
-    if single and weights.n <= SMALL and np.count_nonzero(np.linalg.eigvalsh(start) > RANK_EIGENVALUE) < weights.n / 2:
-        attempts = [promptly, staircase_to_the_end, primal_dual, augmented_lagrangian]
+    if not single:
+        attempts = [primal_dual, staircase_to_the_end, cautious]
+    elif weights.n <= SMALL and np.count_nonzero(np.linalg.eigvalsh(start) > RANK_EIGENVALUE) < weights.n / 2:
+        attempts = [promptly, staircase_to_the_end, primal_dual]
+    else:
+        attempts = [primal_dual, staircase_to_the_end]
+    if single or weights.n <= LARGEST_APART:
+        attempts.append(augmented_lagrangian)
     for attempt in attempts:
         best = attempt(best)
         if best.certificate.certified:
             break
     return best
+
+
+def _one_round(
+    program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified], tolerance: float, n: int
+) -> Optimum:
+    """The staircase until it has as many columns as it wants, converged once; for groups.
+
+    Groups are few, and classes need nearly a dimension each: fewer columns than the start has would only be climbed from.
+    """
+    low = solve_low_rank(program, start, partial(certify_weighted, program, tolerance=ANY), good_gap=ANY, tight=TIGHT[-1:])
+    return Optimum.of(judge(low.certified.cosines), STAIRCASE, low.iterations)
 
 
 def _staircase(
@@ -190,11 +204,13 @@ def _to_the_end(
     )  # fmt: skip
 
 
-def _taken_apart(program: WeightedProgram, weights: Weights) -> tuple[WeightedProgram, Callable[[Array], Array]]:
-    """The program with every sample a group of its own, and the average that brings its matrices back to group form."""
+def _apart(
+    weights: Weights, program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified], good_gap: float
+) -> tuple[WeightedCertified, int]:
+    """The augmented Lagrangian with every sample a group of its own; its matrices are averaged back to group form."""
     index, n = weights.index, weights.n
-    if np.array_equal(index, np.arange(n)):
-        return program, lambda gram: gram
+    if n == weights.sizes.size:
+        return solve_augmented_lagrangian(program, start, judge, good_gap)
     rows = program.rows[np.ix_(index, index)]
     np.fill_diagonal(rows, 0.0)
     apart = WeightedProgram(np.ones(n, dtype=np.int64), 1.0 - np.eye(n), rows, program.anchored[index], program.temperature)
@@ -207,4 +223,5 @@ def _taken_apart(program: WeightedProgram, weights: Weights) -> tuple[WeightedPr
         np.fill_diagonal(off, 0.0)
         return np.asarray(np.where(pairs > 0, member.T @ off @ member / np.maximum(pairs, 1.0), 1.0))
 
-    return apart, together
+    expanded = group_matrix.expand(start, np.ones(weights.sizes.size), index)
+    return solve_augmented_lagrangian(apart, expanded, lambda gram: judge(together(gram)), good_gap)

@@ -14,6 +14,13 @@ leaves a positive definite system in X, of size n x k instead of n x n, and conj
 preconditioner solve it mostly in 50 to 200 products of 4 n^2 k operations. (In matrix space, as in the augmented Lagrangian, 300 were
 often not enough: pairs of samples with hardly any weight have hardly any curvature. Here they are inverted exactly.)
 
+Samples with the same weights are groups, and everything above stays within the matrices that do not change when they are exchanged
+(`group_matrix`). Off the diagonal such a matrix is kept as sqrt(m_g m_h) times its entries, and on the diagonal, for the pairs within a
+group, as sqrt(m_g (m_g - 1)) times theirs: this keeps inner products, H stays elementwise but for the Laplacian, and only the way from
+and to the eigenvalues knows of the sizes. Where samples of a group want to coincide, the whole within-group complement (m_g - 1
+directions) belongs to V, with one unknown: V and X have one more column for it, so that a program of G groups costs what one of G
+samples costs.
+
 A step sized by its largest entry would be ruled by those flat pairs. As log(P_ij + P_ji) is what is nearly linear in A_ij, a rise dA
 is replaced by tau log(1 + dA / tau), a fall is limited to tau; near the optimum both are the Newton step itself. There is no further
 safeguard: the method is fast, not infallible, and the certificate judges what it returns.
@@ -35,41 +42,71 @@ import scipy.linalg
 
 from optgeom._numerics import Array
 from optgeom.certificates.certificate import RANK_EIGENVALUE
+from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.solvers.low_rank import Judged
 
 STEPS = 60
 PATIENCE = 12  # steps without a smaller violation after which the search is given up
 SETTLING = 5  # first steps, which fit cosines and dual to each other: the violation says nothing yet
-PENALTY = 0.05  # s: weighs cosines against the dual; for tau from .05 to .5 all of .01 to .1 converged, .3 in part only
+# s for samples apart: weighs cosines against the dual; for tau from .05 to .5 all of .01 to .1 converged, .3 in part only. For groups of
+# mean size m it is divided by the root of m, which was best for m = 6, 18 and 500.
+PENALTY = 0.05
 WORTH_JUDGING = 1e-4  # violation; gaps of 1e-9 came with 1e-7 to 1e-6
 ACCURACY = 1e-3  # of the linear system: at 1e-2 the set of dual directions no longer settles
 PRODUCTS = 600
 SMALLEST_SUM = 1e-150  # of P_ij + P_ji: the curvature of flatter pairs has no inverse in floating point
-LARGEST_SHARE = 0.65  # of n in dual directions; beyond, the optimum has low rank and the staircase is the method
-LARGEST_BLOCKS = 2**25  # numbers in the row blocks, n k^2
+LARGEST_SHARE = 0.65  # of the groups in dual directions; beyond, the optimum has low rank and the staircase is the method
+LARGEST_BLOCKS = 2**25  # numbers in the row blocks, G k^2
 
 J = TypeVar("J", bound=Judged)
 
 
-class _Inverse:
-    """H^-1 on symmetric matrices with zero diagonal: elementwise, with the rows' coupling through a Laplacian."""
+class _Frame:
+    """The isometry from invariant matrices without diagonal to (G, G) matrices, and from there to the two kinds of eigenspaces."""
 
-    def __init__(self, program: WeightedProgram, gram: Array) -> None:
-        n, tau = program.num_samples, program.temperature
-        self.p = program.probabilities(gram)
-        self.sums = self.p + self.p.T
-        np.fill_diagonal(self.sums, 1.0)
+    def __init__(self, program: WeightedProgram, caution: float) -> None:
+        m = program.sizes.astype(np.float64)
+        self.size = np.sqrt(m)
+        self.scale = np.sqrt(m[:, None] * program.count)
+        self.held = program.count > 0
+        self.within = np.sqrt((m - 1) / m)
+        self.penalty = PENALTY / (caution * float(np.sqrt(m.mean())))
+        self.unit = float(np.sqrt(m.mean()))
+        share = LARGEST_SHARE if np.all(program.sizes == 1) else 1.0
+        self.most = min(int(np.sqrt(LARGEST_BLOCKS / m.size)), max(1, int(share * m.size)))
+
+    def isometric(self, between: Array) -> Array:
+        return np.asarray(self.scale * between)
+
+    def between(self, isometric: Array) -> Array:
+        return np.asarray(np.where(self.held, isometric / np.where(self.held, self.scale, 1.0), 0.0))
+
+    def block(self, isometric: Array) -> Array:
+        """On the group indicators; on the complements the eigenvalue is - diagonal / sqrt(m (m - 1))."""
+        found = isometric.copy()
+        found[np.diag_indices_from(found)] *= self.within
+        return found
+
+
+class _Inverse:
+    """H^-1 on isometric matrices: elementwise, with the rows' coupling through a Laplacian."""
+
+    def __init__(self, program: WeightedProgram, gram: Array, frame: _Frame) -> None:
+        tau = program.temperature
+        p = program.probabilities(gram)
+        self.sums = np.where(frame.held, p + p.T, 1.0)
         if self.sums.min() < SMALLEST_SUM:
             raise np.linalg.LinAlgError("pairs without curvature")
-        self.elementwise = 2 * tau**2 / self.sums
-        np.fill_diagonal(self.elementwise, 0.0)
+        self.elementwise = np.where(frame.held, 2 * tau**2 / self.sums, 0.0)
+        self.p = np.sqrt(program.count) * p
         self.half = self.p / (2 * tau**2)
         laplacian = -self.p * self.p.T / self.sums
         np.fill_diagonal(laplacian, 0.0)
-        np.fill_diagonal(laplacian, -laplacian.sum(axis=1))
+        np.fill_diagonal(laplacian, -(laplacian @ frame.size) / frame.size)
         # The risk does not see a constant added to all cosines; a little curvature stands in for the infinite inverse.
-        laplacian += 1e-7 * float(np.mean(np.diag(laplacian))) / n
+        constant = frame.size / np.linalg.norm(frame.size)
+        laplacian += 1e-7 * float(np.mean(np.diag(laplacian))) * np.outer(constant, constant)
         self.factor = scipy.linalg.cho_factor(laplacian, overwrite_a=True, check_finite=False)
 
     def __call__(self, force: Array) -> Array:
@@ -82,56 +119,96 @@ class _Inverse:
 
 
 @dataclass
+class _Dual:
+    """An invariant matrix by its eigenspaces: on the group indicators, and a number on each within-group complement."""
+
+    block: Array
+    rest: Array
+
+
+@dataclass
 class _Step:
     gram: Array
-    dual: Array
+    dual: _Dual
     violation: float
 
 
-def _newton_step(program: WeightedProgram, gram: Array, dual: Array) -> _Step:
-    n, tau = program.num_samples, program.temperature
-    eigenvalues, vectors = scipy.linalg.eigh(dual - PENALTY * gram, check_finite=False)
-    # Far from the optimum nearly half of all directions may be positive: the largest will do there.
-    k = min(int((eigenvalues > 0).sum()), int(np.sqrt(LARGEST_BLOCKS / n)), max(1, int(LARGEST_SHARE * n)))
-    upper, lower = np.ascontiguousarray(vectors[:, n - k :]), np.ascontiguousarray(vectors[:, : n - k])
-    high, rest = eigenvalues[n - k :], np.maximum(0.0, -eigenvalues[: n - k]) / PENALTY
-    projected = (upper * high) @ upper.T
-    inverse = _Inverse(program, gram)
-    missing = (program.rows + program.rows.T - inverse.sums) / (2 * tau) + projected
-    np.fill_diagonal(missing, 0.0)
-    settled = inverse(missing)
-    violation = gram @ upper
-    ratio = rest[:, None] / high[None, :]
+class _Split:
+    """Z - s A by the sign of its eigenvalues."""
 
-    def spread(unknown: Array) -> Array:
-        change = upper @ unknown.T
+    def __init__(self, program: WeightedProgram, frame: _Frame, gram: Array, dual: _Dual) -> None:
+        ones = np.ones(program.sizes.size)
+        self.gram = group_matrix.symmetric_block(gram, ones, program.sizes)
+        self.gram_rest = group_matrix.complement(gram, ones, program.sizes)
+        eigenvalues, vectors = scipy.linalg.eigh(dual.block - frame.penalty * self.gram, check_finite=False)
+        groups = ones.size
+        # Far from the optimum nearly half of all directions may be positive: the largest will do there.
+        k = min(int((eigenvalues > 0).sum()), frame.most)
+        self.upper, self.lower = np.ascontiguousarray(vectors[:, groups - k :]), np.ascontiguousarray(vectors[:, : groups - k])
+        self.high, self.rest = eigenvalues[groups - k :], np.maximum(0.0, -eigenvalues[: groups - k]) / frame.penalty
+        complement = dual.rest - frame.penalty * self.gram_rest
+        self.merged = (program.sizes > 1) & (complement > 0)
+        self.projected = _Dual((self.upper * self.high) @ self.upper.T, np.where(self.merged, complement, 0.0))
+        # An unknown x of a complement stands for 2 x / sqrt(m - 1) times its identity.
+        self.pull = np.where(self.merged, -1.0 / frame.size, 0.0)
+
+    def spread(self, frame: _Frame, unknown: Array) -> Array:
+        """V X' + X V', without diagonal, isometric."""
+        change = self.upper @ unknown[:, :-1].T
         change += change.T
-        np.fill_diagonal(change, 0.0)
+        on_diagonal = np.diag_indices_from(change)
+        change[on_diagonal] = frame.within * change[on_diagonal] + 2 * self.pull * unknown[:, -1]
         return np.asarray(change)
 
-    def operator(unknown: Array) -> Array:
-        return np.asarray(inverse(spread(unknown)) @ upper + lower @ (ratio * (lower.T @ unknown)))
+    def along(self, frame: _Frame, isometric: Array) -> Array:
+        """D V of an isometric matrix D."""
+        return np.column_stack([frame.block(isometric) @ self.upper, self.pull * np.diag(isometric)])
 
-    unknown = _conjugate_gradients(operator, _Blocks(inverse, gram, upper, high), -(violation + settled @ upper))
-    change = spread(unknown)
-    move = (settled + inverse(change)) / tau
+
+def _newton_step(program: WeightedProgram, frame: _Frame, gram: Array, dual: _Dual) -> _Step:
+    tau = program.temperature
+    split = _Split(program, frame, gram, dual)
+    inverse = _Inverse(program, gram, frame)
+    projected, _ = group_matrix.from_blocks(split.projected.block, split.projected.rest, program.sizes)
+    missing = np.where(frame.held, (program.rows + program.rows.T - inverse.sums) / (2 * tau) + projected, 0.0)
+    settled = inverse(frame.isometric(missing))
+    root = np.sqrt(np.maximum(program.sizes - 1.0, 0.0))
+    violation = np.column_stack([split.gram @ split.upper, np.where(split.merged, root * split.gram_rest, 0.0)])
+    ratio = split.rest[:, None] / split.high[None, :]
+
+    def operator(unknown: Array) -> Array:
+        image = split.along(frame, inverse(split.spread(frame, unknown)))
+        image[:, :-1] += split.lower @ (ratio * (split.lower.T @ unknown[:, :-1]))
+        image[:, -1] += np.where(split.merged, 0.0, unknown[:, -1])
+        return image
+
+    precondition = _Blocks(inverse, frame, split)
+    unknown = _conjugate_gradients(operator, precondition, -(violation + split.along(frame, settled)))
+    move = frame.between(settled + inverse(split.spread(frame, unknown))) / tau
     move = np.where(move > 0, np.log1p(np.maximum(move, 0.0)), np.maximum(move, -1.0))
-    dual_change = upper @ unknown.T
-    return _Step(gram + tau * move, projected + dual_change + dual_change.T, float(np.linalg.norm(violation)))
+    change = split.upper @ unknown[:, :-1].T
+    rest = np.where(split.merged, 2 * unknown[:, -1] / np.where(split.merged, root, 1.0), 0.0)
+    moved = _Dual(split.projected.block + change + change.T, split.projected.rest + rest)
+    return _Step(gram + tau * move, moved, float(np.linalg.norm(violation)) / frame.unit)
 
 
 class _Blocks:
-    """Preconditioner: the k x k block of every row, and the direction of the constant that the risk hardly sees."""
+    """Preconditioner: the block of every row, and the direction of the constant that the risk hardly sees."""
 
-    def __init__(self, inverse: _Inverse, gram: Array, upper: Array, high: Array) -> None:
-        n, k = upper.shape
-        outer = (upper[:, :, None] * upper[:, None, :]).reshape(n, k * k)
-        blocks = (inverse.elementwise @ outer).reshape(n, k, k)
-        blocks[:, np.arange(k), np.arange(k)] += np.abs(np.diag(gram))[:, None] / high[None, :]
+    def __init__(self, inverse: _Inverse, frame: _Frame, split: _Split) -> None:
+        g, k = split.upper.shape
+        outer = (split.upper[:, :, None] * split.upper[:, None, :]).reshape(g, k * k)
+        blocks = np.zeros((g, k + 1, k + 1))
+        own = np.diag(inverse.elementwise)
+        blocks[:, :k, :k] = (inverse.elementwise @ outer - own[:, None] * outer).reshape(g, k, k)
+        blocks[:, np.arange(k), np.arange(k)] += np.abs(np.diag(split.gram))[:, None] / split.high[None, :]
+        pair = np.column_stack([frame.within[:, None] * split.upper, split.pull])
+        blocks += 2 * own[:, None, None] * pair[:, :, None] * pair[:, None, :]
+        blocks[:, k, k] += np.where(split.merged, 0.0, 1.0)
         self.inverse = np.linalg.inv(blocks)
-        ones = 1.0 - np.eye(n)
-        weight = float(np.sum(ones * inverse(ones))) / float(n * (n - 1)) ** 2
-        self.constant = ones @ upper
+        ones = frame.isometric(frame.held.astype(np.float64))
+        weight = float(np.sum(ones * inverse(ones))) / float(np.sum(ones**2)) ** 2
+        self.constant = split.along(frame, ones)
         self.solved = self._rows(self.constant)
         self.weight = 2 * weight / (1 + 2 * weight * float(np.sum(self.constant * self.solved)))
 
@@ -165,45 +242,54 @@ def _conjugate_gradients(operator: Callable[[Array], Array], precondition: Calla
     return unknown
 
 
-def dual_start(program: WeightedProgram, gram: Array) -> Array:
+def _dual_start(program: WeightedProgram, gram: Array) -> _Dual:
     """PSD part of the dual matrix that belongs to a Gram matrix."""
     gradient = program.num_samples * program.gradient(gram)
-    dual = gradient - np.diag((gradient * gram).sum(axis=1))
-    eigenvalues, vectors = scipy.linalg.eigh(dual)
-    return np.asarray((vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T)
+    diagonal = -(program.count * gradient * gram).sum(axis=1)
+    eigenvalues, vectors = scipy.linalg.eigh(group_matrix.symmetric_block(gradient, diagonal, program.sizes))
+    rest = np.maximum(group_matrix.complement(gradient, diagonal, program.sizes), 0.0)
+    return _Dual((vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T, rest)
 
 
 def applies(program: WeightedProgram) -> bool:
-    """Whether every pair of samples has curvature: each sample a group of its own, at most one of them no anchor."""
-    return bool(np.all(program.sizes == 1)) and int(program.anchored.sum()) >= program.num_samples - 1
+    """Whether every pair of samples has curvature: at most one of them is no anchor."""
+    return int(program.sizes[program.anchored].sum()) >= program.num_samples - 1
 
 
 def solve_primal_dual(
-    program: WeightedProgram, start: Array, judge: Callable[[Array], J], good_gap: float, most: int = STEPS
+    program: WeightedProgram,
+    start: Array,
+    judge: Callable[[Array], J],
+    good_gap: float,
+    most: int = STEPS,
+    caution: float = 1.0,
 ) -> tuple[J | None, int]:
     """Best judged matrix, None where the method found nothing to judge, and the number of steps.
 
     Parameters
     ----------
     program : WeightedProgram
-        Every sample a group of its own. Where pairs have no curvature (`applies`) nothing is found.
-    start : (n, n)
-        Positive semidefinite, unit diagonal.
+        Where pairs have no curvature (`applies`) nothing is found.
+    start : (G, G)
+        Group form of a positive semidefinite matrix with unit diagonal.
     judge : callable
-        Matrix -> risk and certificate; it may be given matrices that are slightly indefinite.
+        Group-form matrix -> risk and certificate; it may be given matrices that are slightly indefinite.
     good_gap : float
         Gap relative to 1 + |risk| at which the search ends.
     most : int
         Steps after which the search is given up.
+    caution : float
+        Divides s: larger ones need more steps, and converge on some large groups where 1 does not.
     """
     best: J | None = None
     if not applies(program):
         return None, 0
-    gram, dual = start, dual_start(program, start)
+    frame = _Frame(program, caution)
+    gram, dual = start, _dual_start(program, start)
     smallest, since, judged = np.inf, 0, np.inf
     for taken in range(1, most + 1):
         try:
-            step = _newton_step(program, gram, dual)
+            step = _newton_step(program, frame, gram, dual)
         except np.linalg.LinAlgError:
             return best, taken
         if not np.isfinite(step.gram).all():
@@ -221,17 +307,21 @@ def solve_primal_dual(
             good = good_gap * (1 + abs(best.risk))
             if best.certificate.gap <= good:
                 # Only in the limit are the cosines of low rank: what does not count for it would still count for an embedding.
-                exact = judge(_of_low_rank(gram))
+                exact = judge(_of_low_rank(gram, program.sizes))
                 return (exact if exact.certificate.gap <= good else best), taken
         if given_up:
             break
     return best, taken
 
 
-def _of_low_rank(gram: Array) -> Array:
+def _of_low_rank(gram: Array, sizes: group_matrix.Sizes) -> Array:
     """A Gram matrix without the eigenvalues that do not count for its rank, its diagonal brought back to 1."""
-    eigenvalues, vectors = scipy.linalg.eigh(gram, check_finite=False)
+    ones = np.ones(sizes.size)
+    eigenvalues, vectors = scipy.linalg.eigh(group_matrix.symmetric_block(gram, ones, sizes), check_finite=False)
     kept = eigenvalues > RANK_EIGENVALUE
-    rows = vectors[:, kept] * np.sqrt(eigenvalues[kept])
-    rows /= np.maximum(np.linalg.norm(rows, axis=1), 1e-300)[:, None]
-    return np.asarray(rows @ rows.T)
+    rest = group_matrix.complement(gram, ones, sizes)
+    block = (vectors[:, kept] * eigenvalues[kept]) @ vectors[:, kept].T
+    cosines, diagonal = group_matrix.from_blocks(block, np.where(rest > RANK_EIGENVALUE, rest, 0.0), sizes)
+    root = np.sqrt(np.maximum(diagonal, 1e-300))
+    cosines /= root[:, None] * root[None, :]
+    return (cosines + cosines.T) / 2
