@@ -17,6 +17,7 @@ from optgeom.realization.weights import Weights
 KEYS = {"n", "entropic_bound", "optimal_loss", "gap_to_bound", "regime", "unique", "shift_interval", "min_dimension", "certificate"}
 CLASSES = ["cat", "dog", "cat", "emu", "dog", "cat", "cat"]
 POINTS = np.random.default_rng(0).normal(size=(10, 3))
+SQUARED = ((POINTS[:, None] - POINTS[None]) ** 2).sum(axis=-1)
 
 
 @pytest.fixture
@@ -62,6 +63,11 @@ def test_reference_cases(case, tmp_path):
         (("--labels", "classes.txt", "--scheme", "soft-supcon", "--epsilon", 0.1), lambda: Weights.soft_supcon(CLASSES, 0.1)),
         (("--labels", "points.npy", "--scheme", "y-aware"), lambda: Weights.y_aware(POINTS)),
         (("--labels", "points.csv", "--scheme", "y-aware", "--bandwidth", 2), lambda: Weights.y_aware(POINTS, 2.0)),
+        (("--labels", "points.npy", "--scheme", "y-aware", "--paper-form"), lambda: Weights.from_matrix(np.exp(-SQUARED))),
+        (
+            ("--labels", "points.npy", "--scheme", "y-aware", "--paper-form", "--bandwidth", 2),
+            lambda: Weights.from_matrix(np.exp(-SQUARED / 4)),
+        ),
         (("--labels", "points.npy", "--scheme", "x-clr", "--label-temperature", 0.4), lambda: Weights.x_clr(POINTS, 0.4)),
         (("--weights", "w.npy"), lambda: Weights.y_aware(POINTS)),
         (("--weights", "w.npz"), lambda: Weights.supcon(CLASSES)),
@@ -203,6 +209,8 @@ Y_AWARE = ("--labels", "points.npy", "--scheme", "y-aware")
         ((*Y_AWARE, "--constant", "cailliez"), 3, "`constant` must be lingoes with cosine similarity; got 'cailliez'"),
         ((*Y_AWARE, "--temperature", 1e-9), 3, "`temperature` must be from 1e-06 to 1e+12 with cosine similarity; got 1e-09"),
         ((*Y_AWARE, "--bandwidth", 1e-200), 3, "`bandwidth` must not be below a millionth of the largest distance of labels"),
+        (("--labels", "classes.txt", "--scheme", "supcon", "--paper-form"), 2, "--paper-form belongs to --scheme y-aware"),
+        (("--weights", "w.npy", "--paper-form"), 2, "--scheme and its parameters belong to --labels"),
         (("--labels", "points.npy", "--scheme", "x-clr"), 2, "--scheme x-clr needs --label-temperature"),
         (("--labels", "classes.txt", "--scheme", "soft-supcon"), 3, "`epsilon` must be given for the scheme soft-supcon"),
         (("--labels", "classes.txt", "--scheme", "soft-supcon", "--epsilon", 2), 3, "`epsilon` must be in (0, 1]; got 2.0"),

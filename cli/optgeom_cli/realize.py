@@ -57,6 +57,9 @@ def realize(
     scheme: Annotated[Scheme | None, typer.Option("--scheme", help="How labels become weights.")] = None,
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="soft-supcon: weight of pairs of different classes.")] = None,
     bandwidth: Annotated[float | None, typer.Option("--bandwidth", help="y-aware: sigma of exp(-|yi - yj|^2 / (2 sigma^2)).")] = None,
+    paper_form: Annotated[
+        bool, typer.Option("--paper-form", help="y-aware: exp(-|yi - yj|^2 / sigma^2), without the 2, as the paper writes it (sigma = 1).")
+    ] = False,
     label_temperature: Annotated[
         float | None, typer.Option("--label-temperature", help="x-clr: tau' of exp(cos(yi, yj) / tau').")
     ] = None,
@@ -91,7 +94,7 @@ def realize(
         from optgeom.plotting import require_matplotlib
 
         require_matplotlib()
-    parameters = {"epsilon": epsilon, "bandwidth": bandwidth, "temperature": label_temperature}
+    parameters = {"epsilon": epsilon, "bandwidth": bandwidth, "temperature": label_temperature, "paper": paper_form or None}
     held = _read(weights, labels, scheme, parameters)
 
     from optgeom.errors import NotCertifiedError
@@ -140,6 +143,8 @@ def _read(weights: Path | None, labels: Path | None, scheme: Scheme | None, para
         values = _numbers(labels)
     if scheme is not Scheme.X_CLR and parameters["temperature"] is not None:
         raise UsageError("--label-temperature belongs to --scheme x-clr (--temperature is that of the loss)")
+    if scheme is not Scheme.Y_AWARE and parameters["paper"] is not None:
+        raise UsageError("--paper-form belongs to --scheme y-aware (it leaves out the 2 of exp(-|yi - yj|^2 / (2 sigma^2)))")
     if scheme is Scheme.X_CLR and parameters["temperature"] is None:
         raise UsageError("--scheme x-clr needs --label-temperature (tau' of exp(cos(yi, yj) / tau'))")
     return Weights.by_name(scheme.value, values, **parameters)
