@@ -196,6 +196,17 @@ def test_table_of_many_classes_shows_head_and_tail():
     assert "Most and least frequent classes (100 in all)" in text and len(text.splitlines()) < 45
 
 
+def test_pairs_that_tie_are_counted():
+    # Two majority classes and four minority ones: 1 pair within the former, 6 within the latter, 8 between.
+    text = words(shown("--counts", "90,90,10,10,10,10", "--temperature", "0.5"))
+    found = solved("--counts", "90,90,10,10,10,10", "--temperature", "0.5")
+    cosines = np.array(found["gram"])[np.triu_indices(6, 1)]
+    assert sorted(np.unique(np.round(cosines, 9), return_counts=True)[1]) == [1, 6, 8]
+    assert "(classes 2 and 3, and 5 more pairs)" in text
+    assert "(classes 0 and 1)" in text
+    assert "more pair" not in words(shown("--counts", "90,50,10", "--temperature", "0.5"))
+
+
 def test_table_of_the_balanced_simplex():
     text = words(shown("--counts", "5,5,5,5"))
     assert "all pairs of classes 109.47 degrees apart (the balanced simplex)" in text and "all equally frequent" in text

@@ -68,9 +68,23 @@ def test_prototypes_of_a_bracket_have_the_dimension(tmp_path):
     assert np.load(tmp_path / "v.npy").shape == (6, 2)
 
 
+def test_prototypes_in_several_formats(tmp_path):
+    first, second = tmp_path / "v.npy", tmp_path / "v.csv"
+    done = run("--counts", "9,3,1", "--prototypes", first, "--prototypes", second)
+    assert done.exit_code == 0 and words(done.stdout).count("the class means as unit vectors") == 2
+    table = np.loadtxt(second, delimiter=",", skiprows=1, usecols=range(1, 1 + np.load(first).shape[1]))
+    np.testing.assert_allclose(table, np.load(first), atol=1e-15)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "line"),
     [
+        (["--prototypes", "v.npy", "--prototypes", "./v.npy"], 2, "--prototypes and --prototypes must be different files; got 'v.npy' for"),
+        (
+            ["--prototypes", "v.npy", "--prototypes", "v.jpg"],
+            2,
+            "--prototypes must end in .npy, .npz, .csv, .pt, .safetensors; got 'v.jpg'",
+        ),
         (["--out", "g.txt"], 2, "--out must end in .npz, .json; got 'g.txt'"),
         (["--prototypes", "v"], 2, "--prototypes must end in .npy, .npz, .csv, .pt, .safetensors; got 'v'"),
         (["--plot", "p.jpg"], 2, "--plot must end in .png, .svg, .pdf; got 'p.jpg'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import importlib.util
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,11 +62,11 @@ def solve(
         Path | None, typer.Option("--out", metavar="FILE", help="Write the geometry: .npz or .json.", rich_help_panel=_PANEL)
     ] = None,
     prototypes: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             "--prototypes",
             metavar="FILE",
-            help="Write the class means as vectors: .npy, .npz, .csv, .pt or .safetensors.",
+            help="Write the class means as vectors: .npy, .npz, .csv, .pt or .safetensors; may be repeated.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -77,7 +78,8 @@ def solve(
 
     Exit code 4 when the certificate does not hold: the geometry is then shown for inspection and no file is written.
     """
-    targets = {option: path for option, path in (("--out", out), ("--prototypes", prototypes), ("--plot", plot)) if path is not None}
+    vectors = [("--prototypes", path) for path in prototypes or ()]
+    targets = [(option, path) for option, path in (("--out", out), *vectors, ("--plot", plot)) if path is not None]
     _check_targets(targets)
     classes = class_options.read()
     chosen = loss_options.read()
@@ -90,7 +92,7 @@ def solve(
         with working(f"solving {classes.num_classes} classes"):
             geometry = optgeom.solve(classes, chosen, dim, solver.value, tolerance, backward_tolerance)
     except NotCertifiedError as error:
-        geometry, failure, targets = error.geometry, error, {}
+        geometry, failure, targets = error.geometry, error, []
     _write(geometry, targets, dim)
     margin, margin_line = _collapse_margin(classes, chosen)
     if json_output:
@@ -127,15 +129,15 @@ def _collapse_margin(classes: ClassDistribution, loss: Loss) -> tuple[CollapseMa
     return None, None
 
 
-def _check_targets(targets: dict[str, Path]) -> None:
+def _check_targets(targets: list[tuple[str, Path]]) -> None:
     """Refuse what cannot be written before the work, not after it."""
-    for option, path in targets.items():
+    for option, path in targets:
         if path.suffix.lower() not in _ENDINGS[option]:
             raise UsageError(f"{option} must end in {', '.join(_ENDINGS[option])}; got {str(path)!r}")
-    same = [option for option, path in targets.items() if sum(path.absolute() == other.absolute() for other in targets.values()) > 1]
-    if same:
-        raise UsageError(f"{' and '.join(same)} must be different files; got {str(targets[same[0]])!r} for both")
-    for path in targets.values():
+    for (option, path), (other, second) in itertools.combinations(targets, 2):
+        if path.absolute() == second.absolute():
+            raise UsageError(f"{option} and {other} must be different files; got {str(path)!r} for both")
+    for _, path in targets:
         _check_writable(path)
 
 
@@ -154,13 +156,14 @@ def _check_writable(path: Path) -> None:
         raise MissingDependencyError(f"saving {ending} needs {module}: pip install 'optgeom[{extra}]'")
 
 
-def _write(geometry: Geometry, targets: dict[str, Path], dim: int | None) -> None:
-    if "--out" in targets:
-        geometry.save(targets["--out"])
-    if "--prototypes" in targets:
-        geometry.save_prototypes(targets["--prototypes"], dim)
-    if "--plot" in targets:
-        from optgeom.plotting import plot_geometry, save_figure
+def _write(geometry: Geometry, targets: list[tuple[str, Path]], dim: int | None) -> None:
+    for option, path in targets:
+        if option == "--out":
+            geometry.save(path)
+        elif option == "--prototypes":
+            geometry.save_prototypes(path, dim)
+        else:
+            from optgeom.plotting import plot_geometry, save_figure
 
-        with working("drawing"):
-            save_figure(plot_geometry(geometry), targets["--plot"])
+            with working("drawing"):
+                save_figure(plot_geometry(geometry), path)

@@ -22,6 +22,7 @@ ALL_CLASSES = 20  # up to this many classes each has its line
 HEAD_AND_TAIL = 5
 SHOWN_PAIRS = 5
 SHOWN_NAMES = 4
+TIED_COSINES = 1e-13  # rounding of cosines that symmetry makes equal
 ZERO_DEGREES = 1e-5  # a few roundings of a cosine away from 1
 
 _KINDS = {
@@ -31,7 +32,7 @@ _KINDS = {
 }
 
 
-def report(geometry: Geometry, *, source: str | None, files: Mapping[str, Path], collapse: str | None = None) -> None:
+def report(geometry: Geometry, *, source: str | None, files: Iterable[tuple[str, Path]], collapse: str | None = None) -> None:
     """Print the answer on stdout.
 
     Parameters
@@ -39,8 +40,8 @@ def report(geometry: Geometry, *, source: str | None, files: Mapping[str, Path],
     geometry : Geometry
     source : str or None
         Profile or file that the classes come from.
-    files : mapping
-        Files written, by option.
+    files : iterable of (option, path)
+        Files written.
     collapse : str, optional
         How far the classes are from total collapse.
     """
@@ -52,13 +53,13 @@ def report(geometry: Geometry, *, source: str | None, files: Mapping[str, Path],
     typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
 
 
-def _print(out: Console, geometry: Geometry, source: str | None, files: Mapping[str, Path], collapse: str | None) -> None:
+def _print(out: Console, geometry: Geometry, source: str | None, files: Iterable[tuple[str, Path]], collapse: str | None) -> None:
     summary = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     summary.add_column(no_wrap=True, style="bold")
     summary.add_column(overflow="fold")
     for heading, text in _summary(geometry, source, collapse):
         summary.add_row(heading, Text(text))
-    for option, path in files.items():
+    for option, path in files:
         summary.add_row("Written", Text(f"{path} ({_KINDS[option]})"))
     out.print(summary)
     if geometry.num_classes > 3 and not _all_equal(geometry) and not geometry.coincident_classes:
@@ -127,8 +128,18 @@ def _angle_lines(geometry: Geometry) -> Iterable[tuple[str, str]]:
         yield "Angles", f"all pairs of classes {degrees(geometry.min_angle_deg, geometry)} degrees apart{same}"
         return
     for heading, pair in (("Smallest angle", geometry.closest_pairs(1)[0]), ("Largest angle", geometry.farthest_pairs(1)[0])):
-        yield heading, f"{degrees(pair.angle_deg, geometry)} degrees (classes {_pair_names(geometry, pair)})"
+        more = _equal_pairs(geometry, pair) - 1
+        others = f", and {more} more pair{'' if more == 1 else 's'}" if more else ""
+        yield heading, f"{degrees(pair.angle_deg, geometry)} degrees (classes {_pair_names(geometry, pair)}{others})"
     yield "For comparison", f"{degrees(reference, geometry)} degrees for every pair if all classes were equally frequent"
+
+
+def _equal_pairs(geometry: Geometry, pair: Pair) -> int:
+    """How many pairs of classes have the cosine of this one."""
+    sizes = geometry.group_sizes
+    pairs = np.outer(sizes, sizes) - np.diag(sizes)  # ordered ones: each pair twice
+    cosine = geometry.group_cosines[geometry.index[pair.first], geometry.index[pair.second]]
+    return int(pairs[np.abs(geometry.group_cosines - cosine) <= TIED_COSINES].sum()) // 2
 
 
 def _pair_names(geometry: Geometry, pair: Pair) -> str:
@@ -208,7 +219,7 @@ def nearest_class(geometry: Geometry, which: int) -> tuple[int, int, float]:
     number[group] -= 1
     cosines = np.where(number > 0, geometry.group_cosines[group], -np.inf)
     best = float(cosines.max())
-    ties = cosines >= best - 1e-13  # rounding of cosines that symmetry makes equal
+    ties = cosines >= best - TIED_COSINES
     members = np.flatnonzero(geometry.index == np.flatnonzero(ties)[0])
     nearest = int(members[members != which][0])
     return nearest, int(number[ties].sum()) - 1, float(np.degrees(np.arccos(np.clip(best, -1.0, 1.0))))
