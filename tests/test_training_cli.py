@@ -94,6 +94,25 @@ def test_encoder_subset_and_sampler(folder):
     assert "Trained encoder on 60 samples of blobs.npz, 3 classes" in words and "From the simplex" in words
 
 
+def test_held_out_pairs_that_are_not_measured_are_told(folder):
+    arguments = (*ENCODER, "--holdout", "0.1")  # 3, 2 and 1 held-out images of 30, 20 and 10
+    found = trained(*arguments)
+    assert (found["held_out"]["num_pairs"], found["held_out"]["all_pairs"], found["held_out"]["without_direction"]) == (1, 3, ["2"])
+    assert (found["geometry"]["num_pairs"], found["geometry"]["without_direction"]) == (3, [])
+    done = run(*arguments)
+    words = command_line.plain(done.stdout)
+    assert "degrees over 1 of 3 pairs" in words and "without class 2, too few samples to measure a direction" in words
+    assert words.count(" pairs,") == 1, "all pairs need no count"
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_class_r2_of_nearly_equal_cosines_is_left_out(folder):
+    found = trained(*ENCODER, "--counts", "10,10,9")
+    assert found["geometry"]["class_r2"] < -1 and found["geometry"]["class_r2_weak"]
+    assert "class r2 n/a (the optimal cosines hardly differ)" in command_line.plain(run(*ENCODER, "--counts", "10,10,9").stdout)
+    assert "class r2 1.0000" in command_line.plain(run(*FEATURES, "--exact").stdout)
+
+
 def test_resume(folder):
     short = (*ENCODER, "--checkpoint-every", "10", "--log-every", "10")
     whole = trained(*short, "--out", "whole")

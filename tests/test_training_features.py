@@ -186,7 +186,11 @@ def test_distance():
     gram[:, 2] = gram[2, :] = np.nan
     partly = GramDistance.between(gram, best)
     assert partly.max_angle_error_deg == pytest.approx(30.0) and partly.angles_deg[1] is None
+    assert (found.num_pairs, found.all_pairs, found.without_direction) == (3, 3, ())
+    assert (partly.num_pairs, partly.all_pairs, partly.without_direction) == (1, 3, (2,))
     assert GramDistance.between(np.full((2, 2), np.nan), np.eye(2)).as_dict()["max_angle_error_deg"] is None
     simplex = np.full((3, 3), -0.5) + 1.5 * np.eye(3)
     assert GramDistance.between(simplex, simplex).class_r2 is None
+    close = simplex + 0.01 * np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])  # cosines of standard deviation 0.01 sqrt(2)/3
+    assert GramDistance.between(simplex, close).class_r2_weak and not found.class_r2_weak
     assert GramDistance.between(np.eye(13), np.eye(13)).angles_deg is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_op
 
 if TYPE_CHECKING:
     from optgeom.training.data import LabelledData
+    from optgeom.training.distance import GramDistance
     from optgeom.training.encoder_run import EncoderRun
     from optgeom.training.features import FeatureRun
 
@@ -202,6 +204,11 @@ def _features_content(run: FeatureRun) -> dict[str, Any]:
     }
 
 
+def _distance(found: GramDistance, names: Sequence[str]) -> dict[str, Any]:
+    """Its figures, with the classes that they leave out by name."""
+    return {**found.as_dict(), "without_direction": [names[c] for c in found.without_direction]}
+
+
 def _encoder_content(run: EncoderRun, data: LabelledData) -> dict[str, Any]:
     found = run.geometry
     return {
@@ -212,9 +219,9 @@ def _encoder_content(run: EncoderRun, data: LabelledData) -> dict[str, Any]:
         "counts": data.counts.tolist(),
         "proportions": found.proportions.tolist(),
         "loss": found.loss,
-        "geometry": run.distance.as_dict(),
+        "geometry": _distance(run.distance, found.names),
         "from_simplex": run.simplex.as_dict(),
-        "held_out": None if run.held_out is None else run.held_out.as_dict(),
+        "held_out": None if run.held_out is None else _distance(run.held_out, found.names),
         "losses": {"final": run.loop.loss, "optimal": found.risk},
         "steps": run.loop.records[-1]["step"],
         "validation": run.validation.as_dict(),

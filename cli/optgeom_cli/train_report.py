@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import typer
+from optgeom.wording import describe_loss, short
+from optgeom_cli.summary import print_summary
 
-from optgeom.wording import describe_loss
+SHOWN_NAMES = 5
 
 
 def report(content: Mapping[str, Any]) -> None:
     """Print the answer on stdout."""
-    lines = list(_lines(content))
-    width = max(len(heading) for heading, _ in lines) + 2
-    typer.echo("\n".join(f"{heading:<{width}}{text}" for heading, text in lines))
+    print_summary(_lines(content))
 
 
 def _lines(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -41,11 +40,21 @@ def _lines(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _distance(found: Mapping[str, Any]) -> str:
     parts = [_degrees(found["max_angle_error_deg"])]
+    if found["num_pairs"] < found["all_pairs"]:
+        parts[0] += f" over {found['num_pairs']} of {found['all_pairs']} pairs"
     if found["class_r2"] is not None:
-        parts.append(f"class r2 {found['class_r2']:.6f}")
+        # A few degrees are a hundred times the differences between cosines that are nearly equal.
+        parts.append("class r2 n/a (the optimal cosines hardly differ)" if found["class_r2_weak"] else f"class r2 {found['class_r2']:.6f}")
     if found["relative_frobenius"] is not None:
         parts.append(f"Gram distance {found['relative_frobenius']:.2g}")
-    return ", ".join(parts)
+    text = ", ".join(parts)
+    lacking = found.get("without_direction", ())
+    if lacking:
+        names = ", ".join(short(name) for name in lacking[:SHOWN_NAMES])
+        more = f" and {len(lacking) - SHOWN_NAMES} more" if len(lacking) > SHOWN_NAMES else ""
+        classes = "class" if len(lacking) == 1 else "classes"
+        text += f"; without {classes} {names}{more}, too few samples to measure a direction"
+    return text
 
 
 def _degrees(value: float | None) -> str:
