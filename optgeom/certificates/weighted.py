@@ -140,7 +140,14 @@ def psd_part(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tupl
 def bradley_terry(
     total: Array, count: Array, sizes: group_matrix.Sizes, anchored: npt.NDArray[np.bool_], start: Array
 ) -> Array:
-    """P_gh = M_gh / (1 + exp(u_g - u_h)) with sum_h count P = 1 for all anchors, by damped Newton from u = `start`.
+    """P_gh = M_gh / (1 + exp(u_g - u_h)) with sum_h count P = 1 for all anchors; see `bradley_terry_scores`."""
+    return np.asarray(total * bradley_terry_scores(total, count, sizes, anchored, start)[1])
+
+
+def bradley_terry_scores(
+    total: Array, count: Array, sizes: group_matrix.Sizes, anchored: npt.NDArray[np.bool_], start: Array
+) -> tuple[Array, Array]:
+    """(G,) u and (G, G) shares 1 / (1 + exp(u_g - u_h)) of the sums `total`, by damped Newton from u = `start`.
 
     A sample that is no anchor has no row of P: of a pair with it, the anchor takes the whole sum.
     """
@@ -176,4 +183,4 @@ def bradley_terry(
         if damping <= 1e-3:
             break
         u, share, residual = u + damping * step, trial, trial_residual
-    return np.asarray(total * share)
+    return u, share

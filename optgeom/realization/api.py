@@ -12,11 +12,13 @@ import numpy.typing as npt
 from optgeom import _checks, prototypes
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError, NotCertifiedError
-from optgeom.realization import bracket, entropy, euclidean, optimum, spherical
+from optgeom.realization import bracket, entropy, euclidean, optimum, spherical, symmetric_fit
 from optgeom.realization.cailliez import CailliezGeometry, cailliez_geometry
 from optgeom.realization.uniqueness import is_unique
 from optgeom.realization.verdict import Verdict, judge, realise
 from optgeom.realization.weights import Weights
+
+SYMMETRIC = "best symmetric similarity"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,7 +49,7 @@ class Realization:
     unique : bool
         Whether it is proved to be the only one, up to rotation and reflection (and, in Euclidean space, translation).
     bracket : (float, float) or None
-        In a dimension below what the optimum needs: [loss without the limit, best found].
+        In a dimension below what the optimum needs: [lower bound from the optimum without the limit, best found].
     solver : str
     iterations : int
     cailliez : CailliezGeometry or None
@@ -71,6 +73,7 @@ class Realization:
     iterations: int
     group_cosines: Array | None = None
     _points: Array | None = None
+    _fitted: tuple[Weights, Verdict] | None = None
     cailliez: CailliezGeometry | None = None
 
     def __repr__(self) -> str:
@@ -108,7 +111,7 @@ class Realization:
         elif self.group_cosines is not None:
             return prototypes.factor(self.group_cosines, self.weights.sizes, self.weights.index, dim)
         else:
-            found = realise(self.weights, self.verdict)
+            found = realise(*(self._fitted or (self.weights, self.verdict)))
         if dim is None or dim == found.shape[1]:
             return found
         columns = int(_checks.integer("dim", dim, at_least=found.shape[1], hint="the dimension of the geometry"))
@@ -160,7 +163,9 @@ def realize(
 
         L(S) = -(1/n) sum_i sum_{j != i} w~_ij log( exp s_ij / sum_{k != i} exp s_ik ) >= H = -(1/n) sum_ij w~_ij log w~_ij,
 
-    with equality iff s_ij = log w_ij + c_i. The latent similarity is s = cos/tau on the sphere, or -|z_i - z_j|^2/tau.
+    with equality iff s_ij = log w_ij + c_i. The latent similarity is s = cos/tau on the sphere, or -|z_i - z_j|^2/tau. Positive weights
+    that are not symmetric, whose bound no symmetric s attains, have the optimum of the best symmetric s in Euclidean space
+    (`symmetric_fit`).
 
     Parameters
     ----------
@@ -212,6 +217,8 @@ def realize(
         gap = entropy.gap_to_bound(held, target)
         rank = None if verdict.ranks is None else min(verdict.ranks)
         return _result(held, similarity, temperature, dim, verdict, bound, gap, bound, tolerance, rank, verdict.unique, "closed form", 0)
+    if similarity == "euclidean" and not held.symmetric and not held.hard:
+        return _asymmetric(held, temperature, dim, verdict, bound, tolerance)
     if similarity == "euclidean":
         return _euclidean(held, temperature, dim, verdict, bound, tolerance)
     found = optimum.optimal_cosines(held, temperature, tolerance)
@@ -233,6 +240,22 @@ def realize(
         proved = f"its gap is {found.certificate.gap:.1e} (limit {limit:.1e})"
         raise NotCertifiedError(f"the optimum found by the {found.solver} is not certified: {proved}", result)
     return result
+
+
+def _asymmetric(held: Weights, temperature: float, dim: int | None, verdict: Verdict, bound: float, tolerance: float) -> Realization:
+    """Euclidean: the geometry of the best symmetric similarity, which is the optimum; it bounds the loss in too few dimensions."""
+    found = symmetric_fit.fit(held)
+    inner = judge(found.weights, "euclidean", temperature, dim)
+    lower = bound + found.gap if found.exact else bound
+    if inner.attained and inner.shift is not None:
+        rank = None if inner.ranks is None else min(inner.ranks)
+        result = _result(held, "euclidean", temperature, dim, verdict, bound, found.gap, lower, tolerance, rank, inner.unique, SYMMETRIC, 0)
+        return replace(result, _fitted=(found.weights, inner))
+    points, loss, steps = bracket.best_in_space(held, temperature, dim or max(1, held.n - 1), found.weights)
+    return Realization(
+        held, "euclidean", temperature, dim, verdict, bound, loss, loss - bound, lower, tolerance, points.shape[1], False, (lower, loss),
+        "L-BFGS, dimension limited", steps, None, points,
+    )  # fmt: skip
 
 
 def _euclidean(held: Weights, temperature: float, dim: int | None, verdict: Verdict, bound: float, tolerance: float) -> Realization:

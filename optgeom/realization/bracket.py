@@ -42,8 +42,11 @@ def best_on_sphere(weights: Weights, temperature: float, dim: int, relaxed: Arra
     return points / np.linalg.norm(points, axis=1)[:, None], risk, steps
 
 
-def best_in_space(weights: Weights, temperature: float, dim: int) -> tuple[Array, float, int]:
-    """(n, dim) points for the Euclidean similarity, their loss, and iterations, from classical scaling and seeded random starts."""
+def best_in_space(weights: Weights, temperature: float, dim: int, near: Weights | None = None) -> tuple[Array, float, int]:
+    """(n, dim) points for the Euclidean similarity, their loss, and iterations, from classical scaling and seeded random starts.
+
+    `near` are the symmetric weights to scale; the weights themselves by default.
+    """
     from scipy.optimize import minimize
 
     rows, count = _apart(weights)
@@ -63,9 +66,10 @@ def best_in_space(weights: Weights, temperature: float, dim: int) -> tuple[Array
 
     rng = np.random.default_rng(0)
     starts = [rng.standard_normal((n, dim)) * np.sqrt(temperature) for _ in range(RANDOM_STARTS)]
-    if weights.symmetric and not weights.hard:
-        found = euclidean.target_spectrum(weights, temperature)
-        scaled = euclidean.embedding(weights, temperature, found.largest_shift)
+    target = weights if near is None else near
+    if target.symmetric and not target.hard:
+        found = euclidean.target_spectrum(target, temperature)
+        scaled = euclidean.embedding(target, temperature, found.largest_shift)
         starts.insert(0, np.pad(scaled, ((0, 0), (0, max(0, dim - scaled.shape[1]))))[:, :dim])
     best: tuple[Array, float] | None = None
     steps = 0
