@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from optgeom.errors import NotCertifiedError
 from optgeom.realization import symmetric_fit
 from optgeom.realization.api import realize
 from optgeom.realization.weights import Weights
@@ -111,3 +112,11 @@ def test_a_weight_of_zero_leaves_a_bracket() -> None:
     w[0, 1] = 0.0
     found = realize(w, "euclidean", 0.5)
     assert found.bracket is not None and not found.certified and found.bracket[0] == found.entropic_bound
+
+
+def test_weights_too_far_apart_to_be_fitted_are_not_certified() -> None:
+    w = matrix(100, 50.0, 100)
+    with pytest.raises(NotCertifiedError, match="the optimum found by the best symmetric similarity is not certified") as raised:
+        realize(w / w.max(), "euclidean", 0.5)
+    found = raised.value.geometry
+    assert found.lower_bound == found.entropic_bound < found.optimal_loss

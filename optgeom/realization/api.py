@@ -235,10 +235,15 @@ def realize(
         held, similarity, temperature, dim, verdict, bound, gap, lower, tolerance, found.rank, unique, found.solver, found.iterations,
         found.cosines,
     )  # fmt: skip
+    return _believed(result)
+
+
+def _believed(result: Realization) -> Realization:
+    """The result, unless it is not certified."""
     if not result.certified:
-        limit = tolerance * (1 + abs(result.optimal_loss))
-        proved = f"its gap is {found.certificate.gap:.1e} (limit {limit:.1e})"
-        raise NotCertifiedError(f"the optimum found by the {found.solver} is not certified: {proved}", result)
+        limit = result.tolerance * (1 + abs(result.optimal_loss))
+        proved = f"its gap is {result.optimal_loss - result.lower_bound:.1e} (limit {limit:.1e})"
+        raise NotCertifiedError(f"the optimum found by the {result.solver} is not certified: {proved}", result)
     return result
 
 
@@ -250,7 +255,7 @@ def _asymmetric(held: Weights, temperature: float, dim: int | None, verdict: Ver
     if inner.attained and inner.shift is not None:
         rank = None if inner.ranks is None else min(inner.ranks)
         result = _result(held, "euclidean", temperature, dim, verdict, bound, found.gap, lower, tolerance, rank, inner.unique, SYMMETRIC, 0)
-        return replace(result, _fitted=(found.weights, inner))
+        return _believed(replace(result, _fitted=(found.weights, inner)))
     points, loss, steps = bracket.best_in_space(held, temperature, dim or max(1, held.n - 1), found.weights)
     return Realization(
         held, "euclidean", temperature, dim, verdict, bound, loss, loss - bound, lower, tolerance, points.shape[1], False, (lower, loss),
