@@ -99,7 +99,11 @@ def test_labels_of_one_batch(tmp_path):
         (["--simclr", 1], 2, "--simclr must be 2 pairs or more; got 1"),
         (["--rows", 8, "--loss", "infonce"], 3, "`rows` goes with SupCon"),
         (["--rows", 2], 3, "`rows` must be a whole number >= 3"),
-        (["--counts", "5,5", "--observed", 1], 3, "`observed` needs the size of the batches"),
+        (
+            ["--counts", "5,5", "--observed", 1],
+            3,
+            "`observed` needs the size of the batches; got the limit of SupCon (give rows or a batch size: --rows or --batch-size)",
+        ),
         (["--rows", 8, "--base-temperature", 0], 3, "`base_temperature` must be > 0"),
     ],
     ids=lambda part: " ".join(map(str, part)) or "nothing" if isinstance(part, list) else None,

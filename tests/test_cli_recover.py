@@ -62,7 +62,10 @@ def test_summary():
     words = " ".join(run().stdout.split())
     assert "no map beats the true latents" in words and "the loss recovers the latents" in words
     words = " ".join(run("--kappa", 2.7, "--slices", 40, "--per-slice", 10).stdout.split())
-    assert "no map found beats the true latents" in words and "kappa times temperature is 0.81, and should be 1" in words
+    assert (
+        "no map found beats the true latents" in words
+        and "kappa times temperature is 0.81, and should be 1 (as at temperature 0.37037)" in words
+    )
     assert "Dimension 2" in run("--dim", 2).stdout
 
 
@@ -200,7 +203,11 @@ UNIT = UNIT / np.linalg.norm(UNIT, axis=1)[:, None]
 @pytest.mark.parametrize(
     ("z", "z_plus", "message"),
     [
-        (np.where(np.arange(180).reshape(60, 3) == 4, np.nan, UNIT), UNIT, "`z` must be unit vectors; got length nan in row 1"),
+        (
+            np.where(np.arange(180).reshape(60, 3) == 4, np.nan, UNIT),
+            UNIT,
+            "`z` must be finite; got NaN in row 1, column 1 (leave these pairs out)",
+        ),
         (UNIT, 2 * UNIT, "`z_plus` must be unit vectors; got length 2 in row 0"),
         (UNIT, UNIT, "`pairs` must vary in some direction"),
         (UNIT, -UNIT, "`pairs` must be nearer than chance"),

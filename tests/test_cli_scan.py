@@ -90,6 +90,8 @@ def test_wrong_grids(text):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
+        (("--counts", "5,3,1"), 2, "for classes of your own `optgeom design` varies one parameter, and `optgeom solve` gives"),
+        (("--majority", ".5", "--labels", "y.npy"), 2, "scan takes class sizes by formula, not --counts or --labels"),
         ((), 2, "give exactly one of --majority, --majority-odds, --imbalance"),
         (("--majority", ".5", "--imbalance", "3"), 2, "give exactly one of"),
         (("--majority", "1:2"), 2, "--majority must be a,b,c or from:to:number"),

@@ -52,7 +52,22 @@ def test_no_value_can() -> None:
 
 def test_preferred_end_that_works_is_kept() -> None:
     found = design(og.ClassDistribution.from_counts([5, 4, 3]), og.SupCon(0.1), "sampler", min_angle=100)
-    assert found.value == 1.0
+    assert found.value == 1.0 and found.reason == "the sampler may stay as it is"
+
+
+def test_at_the_border_of_collapse_an_angle_is_suggested() -> None:
+    classes = og.ClassDistribution.from_counts([9000, 500, 300])
+    found = design(classes, og.SupCon(), "temperature")
+    assert found.reason == "the highest temperature that works"
+    assert found.value is not None and og.solve(classes, og.SupCon(found.value * 1.001)).rank == 1
+    angle = og.solve(classes, og.SupCon(found.value)).min_angle_deg
+    assert 0 < angle < 5
+    assert found.note is not None and f"only {angle:.2g} degrees apart" in found.note and "--min-angle" in found.note
+    wide = design(classes, og.SupCon(), "temperature", min_angle=30)
+    assert wide.geometry is not None and wide.geometry.min_angle_deg >= 30 - 1e-6
+    assert "degrees apart" not in (wide.note or "")
+    small = design(classes, og.SupCon(), "temperature", min_angle=1)
+    assert "degrees apart" not in (small.note or ""), "it was asked for"
 
 
 @pytest.mark.parametrize("angle", [30.0, 80.0, None])

@@ -119,7 +119,10 @@ def test_resume(folder):
     again = trained(*short, "--out", "whole", "--resume")
     assert again["geometry"] == whole["geometry"] and again["losses"] == whole["losses"]
     assert "holds a run already (resume it with --resume" in refused(3, *short, "--out", "whole")
-    assert "`steps` must be as in the run to resume, 30; got 31" in refused(3, *short, "--out", "whole", "--resume", "--steps", "31")
+    remedy = "(the learning rate follows their number; give 30, or start anew in another folder)"
+    assert f"`steps` must be as in the run to resume, 30; got 31 {remedy}" in refused(
+        3, *short, "--out", "whole", "--resume", "--steps", "31"
+    )
 
 
 @pytest.mark.parametrize(

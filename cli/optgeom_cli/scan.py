@@ -107,12 +107,19 @@ def scan(
     ] = None,
     colour: Annotated[Colour, typer.Option("--colour", help="Colours of the phase diagram.", rich_help_panel=_OUTPUT)] = Colour.REGIME,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_OUTPUT)] = False,
+    # Known here only to say where they belong: "no such option" would leave a user with counts alone.
+    own: Annotated[str | None, typer.Option("--counts", "--counts-file", "--labels", "--proportions", hidden=True)] = None,
 ) -> None:
     """Where do classes keep their own directions, and where do they collapse? Solves every cell of a grid.
 
     A GRID is a,b,c or from:to:number (equal steps) or from:to:number:log (equal ratios). A cell that fails is a row of the table that says
     why; the exit code is 0 when every cell has its row.
     """
+    if own is not None:
+        raise UsageError(
+            "scan takes class sizes by formula, not --counts or --labels (give --majority or --imbalance with --profile; for classes of "
+            "your own `optgeom design` varies one parameter, and `optgeom solve` gives the geometry)"
+        )
     if plot is not None:
         _check_picture(plot)
     if out is not None and out.suffix.lower() not in _TABLES:

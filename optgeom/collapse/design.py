@@ -33,6 +33,13 @@ GRID_POINTS = 25
 TEMPERATURES = (0.01, 10.0)
 LARGEST_BATCH = 1 << 20
 RELATIVE_WIDTH = 1e-6  # to which a continuous parameter is refined
+FEW_DEGREES = 5.0  # between classes that keep their dimensions, but hardly differ
+_PREFERRED = {  # what is looked for, and the end of the range where the search begins
+    "sampler": ("the power nearest to 1 (the sampler as it is) that works", "the sampler may stay as it is"),
+    "temperature": ("the highest temperature that works", "the highest temperature of the search works already"),
+    "batch_size": ("the smallest batch that works", "the smallest batch works already"),
+    "negatives": ("the smallest number of negatives that works", "the smallest number of negatives works already"),
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,8 @@ class Design:
     cosine : float or None
         Cosine between any two classes (epsilon only).
     note : str or None
-        A warning where the loss there hardly tells this geometry from the balanced simplex.
+        A warning where the loss there hardly tells this geometry from the balanced simplex, or where no angle was asked for and the
+        classes, though each keeps its dimension, are less than 5 degrees apart.
     """
 
     parameter: str
@@ -177,12 +185,13 @@ def _search(classes: ClassDistribution, loss: Loss, parameter: str, goal: str, m
     previous: float | None = None
     for value in grid:
         if works(value):
-            reason = "the preferred end of the range meets the goal already"
+            looked_for, reason = _PREFERRED[parameter]
             if previous is not None:
                 value = _refine(works, previous, value, whole=parameter in ("batch_size", "negatives"))
-                reason = "the value nearest to the preferred end that works"
+                reason = looked_for
             geometry = solved(value)
-            return Design(parameter, goal, value, reason, geometry, note=None if geometry is None else _flat_note(geometry, at(value)[1]))
+            notes = [] if geometry is None else [_flat_note(geometry, at(value)[1]), _narrow_note(geometry, min_angle)]
+            return Design(parameter, goal, value, reason, geometry, note="; ".join(filter(None, notes)) or None)
         previous = value
     seen = [geometry for geometry in map(solved, grid) if geometry is not None]
     best = max(seen, key=lambda geometry: (geometry.rank if min_angle is None else 0, geometry.min_angle_deg), default=None)
@@ -198,6 +207,14 @@ def _flat_note(geometry: Geometry, loss: Loss) -> str | None:
         return None
     between = f"this geometry and the balanced simplex differ by {100 * share:.1g} % of the way from a collapsed to the optimal loss"
     return f"{between}: the loss hardly tells them apart, and training may not get there"
+
+
+def _narrow_note(geometry: Geometry, min_angle: float | None) -> str | None:
+    """At the border of collapse every class has its dimension, and yet nothing is gained."""
+    if min_angle is not None or geometry.min_angle_deg >= FEW_DEGREES:
+        return None
+    apart = f"no class has collapsed, but the closest two are only {geometry.min_angle_deg:.2g} degrees apart"
+    return f"{apart}: to have them further apart, say by how much (--min-angle, min_angle)"
 
 
 def _refine(works: Callable[[float], bool], fails: float, holds: float, whole: bool) -> float:

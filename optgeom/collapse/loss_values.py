@@ -184,7 +184,9 @@ def _judged(found: LossValues, observed: float | None, loss: Loss | None, base: 
     if observed is None:
         return found
     if found.constant is None:
-        raise InvalidInputError("`observed` needs the size of the batches; got the limit of SupCon (give rows, or a batch_size)")
+        raise InvalidInputError(
+            "`observed` needs the size of the batches; got the limit of SupCon (give rows or a batch size: --rows or --batch-size)"
+        )
     marks = Landmarks(found.collapsed_value, found.optimal_value, found.simplex_value, found.collapsed_formula, found.scale)
     temperature = loss.temperature if loss is not None and base is None else None
     return replace(found, observed=observed, verdict=verdict(observed, marks, tolerance, temperature))

@@ -138,9 +138,16 @@ def unit_rows(name: str, values: npt.ArrayLike, dimension: int | None = None) ->
     wanted = "d" if dimension is None else str(dimension)
     if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] < 2 or (dimension is not None and rows.shape[1] != dimension):
         raise InvalidInputError(f"`{name}` must be (n, {wanted}) unit vectors, a row each; got shape {rows.shape} (stack them as rows)")
+    holes = np.argwhere(~np.isfinite(rows))
+    if holes.size:
+        row, column = holes[0].tolist()
+        came = "NaN" if np.isnan(rows[row, column]) else "infinity"
+        number = len(np.unique(holes[:, 0]))
+        where = f"row {row}, column {column}" + (f", and in {number - 1} more row{'' if number == 2 else 's'}" if number > 1 else "")
+        raise InvalidInputError(f"`{name}` must be finite; got {came} in {where} (leave these pairs out)")
     square = (rows**2).sum(axis=1)
     off = np.flatnonzero(~(np.abs(square - 1.0) <= UNIT))
     if off.size:
-        length = math.sqrt(float(square[off[0]])) if np.isfinite(square[off[0]]) else math.nan
+        length = float(np.linalg.norm(rows[off[0]]))
         raise InvalidInputError(f"`{name}` must be unit vectors; got length {length:.6g} in row {off[0]} (divide rows by their lengths)")
     return np.asarray(rows / np.sqrt(square)[:, None])

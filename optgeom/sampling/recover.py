@@ -150,9 +150,10 @@ class Recovery:
         if kappa is None:
             return f"{not_recovered}: positives can go everywhere, but not by a von Mises-Fisher law of concentration 1/temperature"
         product = f"{kappa * self.temperature:.4g}"
+        fits = f" (as at temperature {1 / kappa:.6g})" if kappa > 0 and TEMPERATURES[0] <= 1 / kappa <= TEMPERATURES[1] else ""
         if self.kappa_interval is not None:
             product += " ({:.3g} to {:.3g})".format(*(end * self.temperature for end in self.kappa_interval))
-        return f"{not_recovered}: its optimum has other angles, as kappa times temperature is {product}, and should be 1"
+        return f"{not_recovered}: its optimum has other angles, as kappa times temperature is {product}, and should be 1{fits}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

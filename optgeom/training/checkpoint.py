@@ -76,7 +76,10 @@ def load(path: Path, run: dict[str, Any], device: torch.device) -> dict[str, Any
     difference = _difference(json.loads(content["run"]), json.loads(json.dumps(run)))
     if difference is not None:
         name, before, now = difference
-        raise InvalidInputError(f"`{name}` must be as in the run to resume, {before!r}; got {now!r} (or start anew in another folder)")
+        # The learning rate falls to 0 over the steps: with another number of them every step from the first would have been another.
+        why = "the learning rate follows their number; " if name == "steps" else ""
+        remedy = f"{why}give {before!r}, or start anew in another folder"
+        raise InvalidInputError(f"`{name}` must be as in the run to resume, {before!r}; got {now!r} ({remedy})")
     return dict(content)
 
 
