@@ -21,8 +21,6 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 ALWAYS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
 LISTING = "---\nsearch:\n  exclude: true\nhide: [toc]\n---\n\n# {path}\n\n```{language}\n{content}```\n"
 
-ALONE = "---\nhide: [navigation]\n---\n\n"  # of a page without siblings
-
 # Pages made here, by their place on the site, with the file they come from.
 _origin: dict[str, str] = {}
 
@@ -83,8 +81,6 @@ def on_files(files: Files, config: Any) -> Files:
         content = (ROOT / path).read_text(encoding="utf-8")
         if path.endswith(".md"):
             wanted.extend(targets(content, path))
-            if place == "index.md":
-                content = ALONE + content
         else:
             language = {"py": "python"}.get(path.rsplit(".", 1)[-1], "text")
             content = LISTING.format(path=path, language=language, content=content)
@@ -109,7 +105,7 @@ def commands() -> str:
 
     overview = shown()
     names = re.findall(r"^  ([a-z]+)", overview[overview.index("Commands:") :], re.MULTILINE)
-    page = [f"{ALONE}# Command line", f"```text\n{overview}\n```"]
+    page = ["# Command line", f"```text\n{overview}\n```"]
     for name in names:
         page.append(f"## optgeom {name}\n\n```text\n{shown(name)}\n```")
         inner = shown(name)
