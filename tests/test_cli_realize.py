@@ -185,6 +185,79 @@ def test_bracket_has_its_dimension(folder):
     assert np.load("z.npy").shape == (10, 2)
 
 
+PEOPLE = "id,age,height\n0,23,1.7\n1,40,1.8\n2,61,1.6\n3,35,1.9\n"
+AGES = [23.0, 40.0, 61.0, 35.0]
+EUCLIDEAN = ("--scheme", "y-aware", "--similarity", "euclidean")
+
+
+@pytest.mark.parametrize("heading", ["id", "Index", "path", ""])
+def test_a_column_that_numbers_the_samples_is_no_label(heading, folder):
+    (folder / "t.csv").write_text(PEOPLE.replace("id", heading, 1))
+    message = command_line.refused("realize", 3, "--labels", "t.csv", *EUCLIDEAN)
+    assert f"got '{heading}' in t.csv" in message and "--label-column age --label-column height" in message
+    found = realized("--labels", "t.csv", "--label-column", "age", *EUCLIDEAN, "--bandwidth", 10)
+    expected = realize(Weights.y_aware(AGES, 10), "euclidean")
+    assert found["min_dimension"] == 1 and found["entropic_bound"] == pytest.approx(expected.entropic_bound, abs=1e-14)
+    assert found["notes"] == []
+
+
+def test_columns_beside_the_labels_need_not_be_numbers(folder):
+    (folder / "t.csv").write_text("file,age\na.png,23\nb.png,40\nc.png,61\nd.png,35\n")
+    found = realized("--labels", "t.csv", "--label-column", "age", *EUCLIDEAN)
+    assert found["n"] == 4 and found["min_dimension"] == 1
+
+
+def test_several_columns_are_said(folder):
+    (folder / "t.csv").write_text(PEOPLE)
+    chosen = ("--label-column", "height", "--label-column", "age", *EUCLIDEAN, "--bandwidth", 10)
+    assert "Note labels: 2 columns, height, age (--label-column NAME takes some of them)" in words("--labels", "t.csv", *chosen)
+    (folder / "bare.csv").write_text("0,23\n1,40\n2,61\n3,35\n")
+    assert "labels: 2 columns, column 1, column 2" in words("--labels", "bare.csv", *EUCLIDEAN)
+    (folder / "one.csv").write_text("id\n5\n6\n8\n")  # the only column: no other could be meant
+    assert realized("--labels", "one.csv", *EUCLIDEAN)["n"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            ("--labels", "t.csv", "--label-column", "weight", *EUCLIDEAN),
+            "--label-column must name one column of t.csv; got 'weight' (it has id",
+        ),
+        (("--labels", "points.npy", "--label-column", "age", *EUCLIDEAN), "--label-column needs a table with headings; got points.npy"),
+        (
+            ("--labels", "classes.txt", "--label-column", "age", "--scheme", "supcon"),
+            "--label-column belongs to --scheme y-aware and x-clr",
+        ),
+        (("--weights", "w.npy", "--label-column", "age"), "--scheme and its parameters belong to --labels"),
+    ],
+)
+def test_columns_that_are_not_there(options, line, folder):
+    (folder / "t.csv").write_text(PEOPLE)
+    done = run(*options)
+    assert done.exit_code in (2, 3) and done.stdout == "" and done.stderr.startswith(line) and done.stderr.count("\n") == 1
+
+
+def test_a_bandwidth_that_nobody_gave_is_said(folder):
+    (folder / "t.csv").write_text("".join(f"{age}\n" for age in AGES))
+    note = f"bandwidth 1, the default; the labels have standard deviation {np.std(AGES):.3g} (--bandwidth says what counts as near)"
+    assert realized("--labels", "t.csv", *EUCLIDEAN)["notes"] == [note]
+    assert note in words("--labels", "t.csv", *EUCLIDEAN)
+    assert realized("--labels", "t.csv", *EUCLIDEAN, "--bandwidth", 1)["notes"] == []
+
+
+def test_words_of_the_paper_only_where_it_differs(folder):
+    assert "(bandwidth 1.0), 10 samples" in words("--labels", "points.npy", "--scheme", "y-aware")
+    assert "(bandwidth 1.0, the paper's form), 10 samples" in words("--labels", "points.npy", "--scheme", "y-aware", "--paper-form")
+
+
+def test_a_verdict_without_a_remedy_says_what_else_there_is(folder):
+    soft = ("--labels", "classes.txt", "--scheme", "soft-supcon", "--epsilon", 0.1)
+    text = words(*soft, "--temperature", 0.5)
+    assert "unit vectors in 3 dimensions have them for one constant only" in text and "Also in 6 dimensions there is a second" in text
+    assert "To change it" not in text and "To change it lower the temperature to" in words(*soft, "--temperature", 2)
+
+
 # --- wrong use ---------------------------------------------------------------------------------------------------------------------------
 
 Y_AWARE = ("--labels", "points.npy", "--scheme", "y-aware")

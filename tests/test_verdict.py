@@ -94,7 +94,7 @@ def test_y_aware_on_a_cloud_is_inconsistent_in_its_dimension() -> None:
 
 def test_the_temperature_searched_for_is_the_border() -> None:
     weights = Weights.y_aware(CLOUD)
-    assert "search=True" in judge(weights, "cosine", 0.5).remedy
+    assert "search=True, --search" in judge(weights, "cosine", 0.5).remedy
     remedy = judge(weights, "cosine", 0.5, search=True).remedy
     top = float(re.search(r"temperature to ([0-9.e-]+)", remedy).group(1))
     assert judge(weights, "cosine", top * (1 - 1e-5)).attained

@@ -54,15 +54,17 @@ def realize(
         Path | None,
         typer.Option("--labels", metavar="FILE", help="Labels for --scheme: classes, or numbers (.npy, or .csv with a row a sample)."),
     ] = None,
+    label_column: Annotated[
+        list[str] | None,
+        typer.Option("--label-column", metavar="NAME", help="y-aware, x-clr: take this column of a table; may be repeated."),
+    ] = None,
     scheme: Annotated[Scheme | None, typer.Option("--scheme", help="How labels become weights.")] = None,
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="soft-supcon: weight of pairs of different classes.")] = None,
-    bandwidth: Annotated[float | None, typer.Option("--bandwidth", help="y-aware: sigma of exp(-|yi - yj|^2 / (2 sigma^2)).")] = None,
+    bandwidth: Annotated[float | None, typer.Option("--bandwidth", help="y-aware: sigma of exp(-|yi - yj|^2 / (2 sigma^2)) (1).")] = None,
     paper_form: Annotated[
         bool, typer.Option("--paper-form", help="y-aware: exp(-|yi - yj|^2 / sigma^2), without the 2, as the paper writes it (sigma = 1).")
     ] = False,
-    label_temperature: Annotated[
-        float | None, typer.Option("--label-temperature", help="x-clr: tau' of exp(cos(yi, yj) / tau').")
-    ] = None,
+    label_temperature: Annotated[float | None, typer.Option("--label-temperature", help="x-clr: tau' of exp(cos(yi, yj) / tau').")] = None,
     similarity: Annotated[Similarity, typer.Option("--similarity", help="Latent similarity.")] = Similarity.COSINE,
     temperature: Annotated[float, typer.Option("--temperature", help="tau of cos/tau or -|zi - zj|^2/tau.")] = 0.5,
     dim: Annotated[int | None, typer.Option("--dim", help="Embedding dimension; any by default.")] = None,
@@ -95,7 +97,7 @@ def realize(
 
         require_matplotlib()
     parameters = {"epsilon": epsilon, "bandwidth": bandwidth, "temperature": label_temperature, "paper": paper_form or None}
-    held = _read(weights, labels, scheme, parameters)
+    held, notes = _read(weights, labels, scheme, label_column or [], parameters)
 
     from optgeom.errors import NotCertifiedError
     from optgeom.realization.api import realize as run
@@ -114,40 +116,59 @@ def realize(
 
         save_figure(plot_realization(found), plot)
     if json_output:
-        emit_json(found.as_dict())
+        content = found.as_dict()
+        emit_json({**content, "notes": [*content["notes"], *notes]})
     else:
-        print_summary(_lines(found, [path for path in (out, plot) if path is not None]))
+        print_summary(_lines(found, notes, [path for path in (out, plot) if path is not None]))
     if failure is not None:
         notice(f"{failure}; no file is written")
         raise typer.Exit(ExitCode.NOT_CERTIFIED)
 
 
-def _read(weights: Path | None, labels: Path | None, scheme: Scheme | None, parameters: dict[str, Any]) -> Weights:
+def _read(
+    weights: Path | None, labels: Path | None, scheme: Scheme | None, columns: list[str], parameters: dict[str, Any]
+) -> tuple[Weights, list[str]]:
+    """The weights, and what a user may not have meant."""
     if (weights is None) == (labels is None):
         raise UsageError("give --weights FILE, or --labels FILE with --scheme (exactly one of the two)")
     from optgeom.realization.weights import Weights
 
     if weights is not None:
         given = [f"--{name}" for name, value in parameters.items() if value is not None]
-        if scheme is not None or given:
+        if scheme is not None or given or columns:
             raise UsageError("--scheme and its parameters belong to --labels; --weights are taken as they are")
-        return Weights.from_matrix(_matrix(weights))
+        return Weights.from_matrix(_matrix(weights)), []
     assert labels is not None
     if scheme is None:
         raise UsageError("--labels need --scheme supcon, soft-supcon, y-aware or x-clr")
+    notes: list[str] = []
     if scheme in _CLASS_SCHEMES:
+        if columns:
+            raise UsageError(
+                "--label-column belongs to --scheme y-aware and x-clr (classes are the column named label, y, target or class)"
+            )
         from optgeom.labels_files import read_labels
 
         values: Any = read_labels(labels)
     else:
-        values = _numbers(labels)
+        from optgeom_cli.label_table import read_label_table
+
+        table = read_label_table(labels, columns)
+        values = table.values
+        notes += [] if table.note is None else [table.note]
     if scheme is not Scheme.X_CLR and parameters["temperature"] is not None:
         raise UsageError("--label-temperature belongs to --scheme x-clr (--temperature is that of the loss)")
     if scheme is not Scheme.Y_AWARE and parameters["paper"] is not None:
         raise UsageError("--paper-form belongs to --scheme y-aware (it leaves out the 2 of exp(-|yi - yj|^2 / (2 sigma^2)))")
     if scheme is Scheme.X_CLR and parameters["temperature"] is None:
         raise UsageError("--scheme x-clr needs --label-temperature (tau' of exp(cos(yi, yj) / tau'))")
-    return Weights.by_name(scheme.value, values, **parameters)
+    held = Weights.by_name(scheme.value, values, **parameters)
+    if scheme is Scheme.Y_AWARE and parameters["bandwidth"] is None:
+        import numpy as np
+
+        spread = float(np.sqrt(np.var(np.asarray(values, dtype=np.float64), axis=0).sum()))
+        notes.append(f"bandwidth 1, the default; the labels have standard deviation {spread:.3g} (--bandwidth says what counts as near)")
+    return held, notes
 
 
 def _matrix(path: Path) -> Any:
@@ -166,40 +187,6 @@ def _matrix(path: Path) -> Any:
         raise InvalidInputError(f"`weights` must be an .npy matrix or a scipy sparse .npz; cannot read {path} ({why})") from error
 
 
-def _numbers(path: Path) -> Any:
-    import numpy as np
-
-    from optgeom import _numpy_files
-    from optgeom.errors import InvalidInputError
-
-    try:
-        if path.suffix.lower() == ".npy":
-            with open(path, "rb") as file:
-                return _numpy_files.read_array(file)
-        # An empty cell between commas must not let its neighbours move up.
-        lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-        rows = [[cell.strip() for cell in line.split(",")] if "," in line else line.split() for line in lines]
-        if rows and not any(map(_is_number, rows[0])):
-            rows = rows[1:]  # a header
-        for number, row in enumerate(rows):
-            if len(row) != len(rows[0]):
-                raise ValueError(f"row {number} has {len(row)} cells, row 0 has {len(rows[0])}")
-            for cell in row:
-                if not _is_number(cell):
-                    raise ValueError(f"row {number} has {cell!r}")
-        return np.array([[float(cell) for cell in row] for row in rows])
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"`labels` must be numbers, a row a sample, for this scheme; cannot read {path} ({error})") from error
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _write(found: Realization, path: Path, dim: int | None) -> None:
     import io
 
@@ -216,14 +203,16 @@ def _write(found: Realization, path: Path, dim: int | None) -> None:
     _files.write_bytes(path, buffer.getvalue())
 
 
-def _lines(found: Realization, files: list[Path]) -> Iterable[tuple[str, str]]:
+def _lines(found: Realization, notes: list[str], files: list[Path]) -> Iterable[tuple[str, str]]:
     scheme = found.weights.scheme
-    details = ", ".join(f"{key} {value}" for key, value in scheme.items() if key != "name")
+    details = ", ".join(
+        "the paper's form" if key == "paper" else f"{key} {value}" for key, value in scheme.items() if key != "name" and value is not False
+    )
     named = str(scheme.get("name", "weights")) + (f" ({details})" if details else "")
     yield "Weights", f"{named}, {found.n} samples, {found.weights.sizes.size} distinct"
     yield "Similarity", f"{found.similarity}, temperature {found.temperature:g}" + ("" if found.dim is None else f", dimension {found.dim}")
     yield "Verdict", f"{found.regime}: {found.verdict.reason}"
-    yield "To change it", found.verdict.remedy
+    yield "Also" if found.verdict.unique else "To change it", found.verdict.remedy
     yield "Entropic bound", f"{found.entropic_bound:.12g}"
     if found.bracket is not None:
         yield "Best found", f"{found.optimal_loss:.12g} (a bracket: no embedding goes below {found.bracket[0]:.12g}; not certified)"
@@ -238,7 +227,7 @@ def _lines(found: Realization, files: list[Path]) -> Iterable[tuple[str, str]]:
         where = f"{other.dimension} dimension" + ("" if other.dimension == 1 else "s")
         missed = f"loss {other.loss:.12g}, {other.gap_to_bound:.3g} above the bound"
         yield "Cailliez", f"{other.constant:.6g} added to distances: {where}, {missed}"
-    for note in found.weights.notes:
+    for note in (*found.weights.notes, *notes):
         yield "Note", note
     for path in files:
         yield "Written", str(path)

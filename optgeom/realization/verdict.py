@@ -24,6 +24,7 @@ from optgeom.realization.weights import Weights
 
 SIMILARITIES = ("cosine", "euclidean")
 TEMPERATURES = (1e-6, 1e12)  # cosines have 16 digits: outside, similarities cos/tau do not keep the 9 that a certificate needs
+_ASKED = "the weights ask for cosines up to an added constant, which the loss does not see"
 ON_SPHERE = 1e-9  # relative misfit of squared distances to the centre: rounding of the labels, far below any real scatter
 
 
@@ -173,7 +174,9 @@ def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdic
     found = spherical.feasible_shifts(weights, tau)
     margin, best = found.margin, found.best_shift
     if found.interval is None or found.ranks is None or found.min_dimension is None:
-        reason = f"no constant makes the target cosines a Gram matrix: its least eigenvalue is at best {margin:.3g}"
+        reason = (
+            f"no added constant makes the cosines that the weights ask for those of unit vectors (least eigenvalue {margin:.3g} at best)"
+        )
         reason = _off_sphere(weights) + reason
         remedy = _cooler(weights, tau, search)
         return Verdict("inconsistent", False, False, reason, remedy, "cosine", tau, q, margin=margin, best_shift=best)
@@ -199,12 +202,12 @@ def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdic
         regime = "realizable" if q is None else "degenerate"
         return Verdict(regime, True, False, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
     if found.ranks[0] == found.ranks[1]:
-        reason = f"one constant only, {_plain(low)}, makes the target cosines a Gram matrix; its rank is {least}"
-        remedy = "less than that dimension, or a temperature that is higher, puts the bound out of reach"
+        reason = f"{_ASKED}; unit vectors have them for one constant only, {_plain(low)}, and need {_dimensions(least)}"
+        remedy = "in fewer dimensions, or at a higher temperature, no embedding attains the bound"
     else:
         only = "" if q is None or q == least else f" up to {q}"
-        reason = f"the target cosines are those of unit vectors in {_dimensions(least)}{only} for one constant only, {_plain(ends[0])}"
-        remedy = f"with {max(found.ranks)} dimensions a second geometry attains the bound, with {weights.n} a whole interval of them"
+        reason = f"{_ASKED}; unit vectors in {_dimensions(least)}{only} have them for one constant only, {_plain(ends[0])}"
+        remedy = f"in {_dimensions(max(found.ranks))} there is a second such geometry, in {weights.n} a whole family"
     return Verdict("realizable", True, True, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
 
 
@@ -221,10 +224,11 @@ def _euclidean(weights: Weights, tau: float, q: int | None) -> Verdict:
         reason = f"several geometries attain the bound: every constant up to {_plain(shift)} gives {where}"
         remedy = f"embed in dimension {least}, where only one does"
         return Verdict("degenerate", True, False, reason, remedy, "euclidean", tau, q, *facts, shift)
-    where = "at one point" if least == 0 else f"in {_dimensions(least)}"
-    reason = f"the target distances are Euclidean {where} for one constant only, {_plain(shift)} (Lingoes)"
-    below = "no lower dimension exists" if least <= 1 else f"fewer than {_dimensions(least)} put the bound out of reach"
-    remedy = f"{below}; {weights.n - 1} or more make the geometry ambiguous"
+    points = "coinciding points" if least == 0 else f"points in {_dimensions(least)}"
+    asked = "the weights ask for squared distances up to an added constant, which the loss does not see"
+    reason = f"{asked}; {points} have them for one constant only, {_plain(shift)} (Lingoes)"
+    below = "" if least <= 1 else f"in fewer than {_dimensions(least)} no embedding attains the bound; "
+    remedy = f"{below}in {_dimensions(weights.n - 1)} or more there are several such geometries"
     return Verdict("realizable", True, True, reason, remedy, "euclidean", tau, q, *facts, shift)
 
 
@@ -271,7 +275,7 @@ def _cooler(weights: Weights, tau: float, search: bool) -> str:
         return f"lower the temperature to {_exact(matched)}, {where}"
     if search:
         return f"lower the temperature to {_down(spherical.largest_temperature(weights))}, or take Euclidean similarity"
-    return "lower the temperature (search=True finds how far), or take Euclidean similarity"
+    return "lower the temperature (how far: search=True, --search), or take Euclidean similarity"
 
 
 def _matched(weights: Weights, least: int, tau: float) -> str:
