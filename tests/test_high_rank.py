@@ -1,4 +1,4 @@
-"""Solvers for weights whose optimum has nearly full rank, each by itself: primal-dual Newton and the augmented Lagrangian."""
+"""Solvers for weights whose optimum has nearly full rank, each by itself: primal-dual Newton, augmented Lagrangian, barrier."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 from optgeom.certificates.repair import repair
 from optgeom.certificates.weighted import WeightedCertified, certify_weighted
 from optgeom.programs.weighted import WeightedProgram
+from optgeom.realization.api import realize
 from optgeom.realization.optimum import optimal_cosines, program_of, start_cosines
 from optgeom.realization.weights import Weights
 from optgeom.solvers import primal_dual
 from optgeom.solvers.augmented_lagrangian import solve_augmented_lagrangian
+from optgeom.solvers.barrier import solve_barrier
 from optgeom.solvers.primal_dual import solve_primal_dual
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
@@ -210,3 +212,52 @@ def test_a_thousand_samples_of_sixty_labels_near_realizable() -> None:
     # The certificate, recomputed from the weights and the matrix alone.
     again = certify_weighted(program_of(weights, 0.05), found.cosines)
     assert again.certificate.certified and again.risk == pytest.approx(found.loss, abs=1e-13)
+
+
+# --- barrier method ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dim", "tau", "loss"), PRINTED)
+def test_barrier_method_agrees_with_a_conic_solver(dim: int, tau: float, loss: float) -> None:
+    program, start = problem(40, dim, tau)
+    found, steps = solve_barrier(program, start, judge_of(program), 1e-11)
+    assert found is not None and found.certificate.certified and steps < 300
+    assert found.risk == pytest.approx(loss, abs=1e-9)
+    # Full rank inside, but not in the answer.
+    assert found.rank == optimal_cosines(Weights.y_aware(np.random.default_rng(0).normal(size=(40, dim))), tau).rank < 40
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.4])
+def test_barrier_method_on_groups(tau: float) -> None:
+    weights, program, apart = grouped_and_apart(repeated([3, 1, 5, 2, 7, 4, 1, 6], 2), tau)
+    start = repair(start_cosines(weights, tau), weights.sizes).cosines
+    together, _ = solve_barrier(program, start, judge_of(program), 1e-11)
+    single, _ = solve_barrier(apart, np.eye(apart.num_samples), judge_of(apart), 1e-11)
+    assert together is not None and single is not None
+    assert together.certificate.gap < 1e-10 and single.certificate.gap < 1e-10
+    assert together.risk == pytest.approx(single.risk, abs=1e-10)
+
+
+def test_barrier_method_leaves_many_groups_alone() -> None:
+    program, start = problem(65, 2, 0.2)
+    assert solve_barrier(program, start, judge_of(program), 1e-10) == (None, 0)
+
+
+@pytest.mark.parametrize(("n", "bandwidth", "tau"), [(12, 0.1, 0.01), (12, 0.01, 1e-4), (30, 0.1, 0.01), (30, 0.01, 1e-4)])
+def test_neighbours_at_the_edge_of_numbers(n: int, bandwidth: float, tau: float) -> None:
+    """Weights of e^-300 and less; the bound is missed only by pairs whose weights no sum sees."""
+    labels = np.random.default_rng(0).normal(size=(n, 3))
+    logs = -((labels[:, None] - labels[None]) ** 2).sum(axis=-1) / (2 * bandwidth**2)
+    np.fill_diagonal(logs, -np.inf)
+    logs -= np.logaddexp.reduce(logs, axis=1)[:, None]
+    rows, others = np.exp(logs), ~np.eye(n, dtype=bool)
+    bound = -float(np.sum(rows[others] * logs[others])) / n
+    found = realize(Weights.y_aware(labels, bandwidth), temperature=tau)
+    assert found.certified and found.regime == "inconsistent"
+    assert found.entropic_bound == pytest.approx(bound, abs=1e-12)
+    z = found.embedding()
+    similarity = z @ z.T / tau
+    np.fill_diagonal(similarity, -np.inf)
+    log_p = similarity - np.logaddexp.reduce(similarity, axis=1)[:, None]
+    loss = -float(np.sum(rows[others] * log_p[others])) / n
+    assert bound - 1e-12 <= loss <= bound + 2e-9

@@ -9,19 +9,21 @@ from functools import partial
 import numpy as np
 
 from optgeom._numerics import Array
-from optgeom.certificates.certificate import RANK_EIGENVALUE
+from optgeom.certificates.certificate import PRIMAL_SHIFT_LIMIT, RANK_EIGENVALUE
 from optgeom.certificates.repair import repair
 from optgeom.certificates.weighted import WeightedCertificate, WeightedCertified, certify_weighted
 from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
-from optgeom.realization import spherical
+from optgeom.realization import entropy, spherical
 from optgeom.realization.weights import Weights
 from optgeom.solvers.augmented_lagrangian import solve_augmented_lagrangian
+from optgeom.solvers.barrier import solve_barrier
 from optgeom.solvers.low_rank import LOOSE_STEPS, LowRankResult, solve_low_rank
 from optgeom.solvers.primal_dual import solve_primal_dual
 
 START_COLUMNS = 16
 STAIRCASE, PRIMAL_DUAL, AUGMENTED_LAGRANGIAN = "low-rank staircase", "primal-dual Newton", "augmented Lagrangian"
+BARRIER = "barrier method"
 SMALL = 150  # samples up to which the primal-dual method is tried as soon as the first columns are all in use
 SMALL_STEPS = 20
 # Of the primal-dual method there. By then it has converged (8 to 15 steps), or the rank is below .4 n, where it rarely does; only nearly
@@ -102,7 +104,7 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
 
     A low-rank staircase first (one round of it for groups); where the rank turns out to be a large part of n, the primal-dual method
     (on few samples for some steps only); where that fails, the staircase to its end, then the primal-dual method with small steps for
-    groups, and the augmented Lagrangian.
+    groups, the barrier method where groups are few, and the augmented Lagrangian.
 
     Parameters
     ----------
@@ -115,7 +117,7 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     program = program_of(weights, temperature)
 
     def judge(cosines: Array) -> WeightedCertified:
-        return certify_weighted(program, cosines, tolerance)
+        return _with_entropic_bound(certify_weighted(program, cosines, tolerance), weights, temperature)
 
     start = start_cosines(weights, temperature)
     single = bool(np.all(weights.sizes == 1))
@@ -152,12 +154,16 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     def augmented_lagrangian(best: Optimum) -> Optimum:
         return over_matrices(best, AUGMENTED_LAGRANGIAN, partial(_apart, weights))
 
+    def barrier(best: Optimum) -> Optimum:
+        return over_matrices(best, BARRIER, solve_barrier, starts=1)
+
     if not single:
         attempts = [primal_dual, staircase_to_the_end, cautious]
     elif weights.n <= SMALL and np.count_nonzero(np.linalg.eigvalsh(start) > RANK_EIGENVALUE) < weights.n / 2:
         attempts = [promptly, staircase_to_the_end, primal_dual]
     else:
         attempts = [primal_dual, staircase_to_the_end]
+    attempts.append(barrier)
     if single or weights.n <= LARGEST_APART:
         attempts.append(augmented_lagrangian)
     for attempt in attempts:
@@ -165,6 +171,18 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
         if best.certificate.certified:
             break
     return best
+
+
+def _with_entropic_bound(found: WeightedCertified, weights: Weights, temperature: float) -> WeightedCertified:
+    """The certificate with the entropic bound where that is the better one.
+
+    It is at very low temperatures: what keeps the bound from being attained are then pairs with weights far below the rounding.
+    """
+    held, gap = found.certificate, entropy.gap_to_bound(weights, found.cosines / temperature)
+    if not gap < held.gap:
+        return found
+    certified = held.primal_shift <= PRIMAL_SHIFT_LIMIT and gap <= held.tolerance * (1 + abs(found.risk))
+    return replace(found, certificate=replace(held, certified=certified, gap=gap, lower_bound=found.risk - gap))
 
 
 def _one_round(

@@ -100,7 +100,11 @@ def _minimise(program: WeightedProgram, gram: Array, multiplier: Array, penalty:
         size = float(np.linalg.norm(here.gradient))
         if size <= tolerance:
             return here, iteration
-        step = _newton_step(here, min(0.1, max(1e-3, size)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            step = _newton_step(here, min(0.1, max(1e-3, size)))
+        # Pairs without curvature, at temperatures near 0, may overflow.
+        if not np.isfinite(step).all():
+            return here, iteration
         slope = float(np.sum(here.gradient * step))
         length = 1.0
         while True:

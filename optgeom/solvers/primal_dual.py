@@ -307,14 +307,14 @@ def solve_primal_dual(
             good = good_gap * (1 + abs(best.risk))
             if best.certificate.gap <= good:
                 # Only in the limit are the cosines of low rank: what does not count for it would still count for an embedding.
-                exact = judge(_of_low_rank(gram, program.sizes))
+                exact = judge(of_low_rank(gram, program.sizes))
                 return (exact if exact.certificate.gap <= good else best), taken
         if given_up:
             break
     return best, taken
 
 
-def _of_low_rank(gram: Array, sizes: group_matrix.Sizes) -> Array:
+def of_low_rank(gram: Array, sizes: group_matrix.Sizes) -> Array:
     """A Gram matrix without the eigenvalues that do not count for its rank, its diagonal brought back to 1."""
     ones = np.ones(sizes.size)
     eigenvalues, vectors = scipy.linalg.eigh(group_matrix.symmetric_block(gram, ones, sizes), check_finite=False)
