@@ -25,6 +25,8 @@ from optgeom.programs.class_mean import ClassMeanProgram
 
 # The eigenvalue solver errs by a few units of rounding of the largest eigenvalue; the bounds pay for it.
 EIGENVALUE_ROUNDING = 4 * EPS
+# A cheap upper bound of the backward error serves up to here, far below every tolerance; the exact figure needs eigenvectors.
+ENOUGH = 1e-10
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,8 @@ class DualCheck:
     backward_error: float
 
 
-def check(program: ClassMeanProgram, cosines: Array, risk: float, enough: float = 1e-10) -> DualCheck:
-    """Evaluate the dual at a feasible group-form matrix.
-
-    `enough` is the backward error at which a cheap upper bound replaces the exact figure, which needs eigenvectors.
-    """
+def check(program: ClassMeanProgram, cosines: Array, risk: float) -> DualCheck:
+    """Evaluate the dual at a feasible group-form matrix."""
     sizes, pairs = program.sizes, program.rows.count > 0
     log_gradient = program.log_gradient(cosines)
     top = float(np.max(log_gradient, where=pairs, initial=-np.inf))
@@ -67,7 +66,7 @@ def check(program: ClassMeanProgram, cosines: Array, risk: float, enough: float 
     if gap > 1e-12 * (1 + abs(risk)):  # otherwise the other bound could only improve on rounding
         gap = min(gap, _uniform_gap(program, gradient, nu) * unit)
     backward = _residual_bound(scaled, max(0.0, -lowest), pairs, sizes)
-    if backward > enough:
+    if backward > ENOUGH:
         # Both are upper bounds. With millions of classes the rounding that the exact figure pays for is the larger one.
         backward = min(backward, _residual(scaled, rest, pairs, sizes))
     return DualCheck(gap, backward)

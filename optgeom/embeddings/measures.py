@@ -121,7 +121,7 @@ def measure(
         **_of_classes(shape, directions, moments, scatter),
         **_of_sample_metrics(rows),
     }
-    excess, found["empirical_loss"] = _risk(directions, moments, optimum, classes, stratified, seed)
+    excess, found["empirical_loss"] = _risk(directions, optimum, classes, stratified, seed)
     blank = np.full(len(moments.names), math.nan)
     finite = np.where(np.isnan(shape.separation.matrix), -math.inf, shape.separation.matrix).max(axis=1)
     singles = moments.counts < 2
@@ -217,7 +217,6 @@ def _of_sample_metrics(rows: SampleMetrics | None) -> dict[str, Metric]:
 
 def _risk(
     directions: Directions,
-    moments: ClassMoments,
     optimum: Optimum,
     classes: npt.NDArray[np.intp],
     sample: Sampled,

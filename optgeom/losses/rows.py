@@ -82,10 +82,6 @@ class RowLoss(ABC):
     def curvature(self, t: Array) -> Callable[[Array], Array]:
         """Hessian products at t: a function from a (G, G) direction to the (G, G) derivative of the pull along it."""
 
-    def hessian_product(self, t: Array, direction: Array) -> Array:
-        """One product; where several are needed at the same t, keep the function that `curvature` returns."""
-        return self.curvature(t)(direction)
-
     def majorizer(self, t: Array) -> Majorizer:
         """Log-sum upper bound at t; only where `has_majorizer`."""
         raise NotImplementedError

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-Panel = tuple[str, list[Row]]
 
 # Light to dark in the order of the loss of dimensions, so that a grey print says the same; blue and orange for the colour-blind.
 COLOURS = {"spread": "#cfe2f0", "partial-collapse": "#f2a541", "minority-collapse": "#7a2e12", "uncertified": "#f4f4f4"}

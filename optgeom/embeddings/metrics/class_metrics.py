@@ -102,7 +102,7 @@ class ClassMetrics:
     singletons: tuple[str, ...]
 
 
-def nc1(means: npt.ArrayLike, within: npt.ArrayLike, weights: npt.ArrayLike | None = None, cutoff: float = PINV_CUTOFF) -> float:
+def nc1(means: npt.ArrayLike, within: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
     r"""Within-class variability relative to the spread of the class means, tr(S_w S_b^+) / C; 0 at collapse.
 
         S_b = sum_c w_c (m_c - m)(m_c - m)',     m = sum_c w_c m_c.
@@ -115,8 +115,6 @@ def nc1(means: npt.ArrayLike, within: npt.ArrayLike, weights: npt.ArrayLike | No
     weights : (C,), optional
         w_c, scaled to sum 1; all equal by default, as in the paper (its data are balanced). With n_c the decomposition of the total
         scatter is exact.
-    cutoff : float
-        Eigenvalues of S_b below this share of the largest count as zero: S_b has rank C - 1 at most.
 
     Returns
     -------
@@ -146,7 +144,7 @@ def nc1(means: npt.ArrayLike, within: npt.ArrayLike, weights: npt.ArrayLike | No
     between = sigma**2
     if not np.all(np.isfinite(covariance)) or between[0] <= COINCIDENT * np.max(np.sum(table**2, axis=1)):
         return math.nan
-    kept = between > cutoff * between[0]
+    kept = between > PINV_CUTOFF * between[0]
     held = np.einsum("kd,de,ke->k", directions[kept], covariance, directions[kept], optimize=True)
     return float(np.sum(held / between[kept]) / count)
 

@@ -138,7 +138,6 @@ def within_term(
     groups: Any = None,
     counts: npt.ArrayLike | None = None,
     batches: int = 32,
-    size: int = ROWS,
 ) -> RiskEstimate:
     """L - F(M): the part of the excess risk that lies within classes, from the same draws for rows and class means.
 
@@ -150,13 +149,13 @@ def within_term(
         M_cd: the similarity of two rows of classes c and d with the spread within classes averaged out, m_c.m_d off the diagonal and
         rho_c^2 on it. Not clipped.
 
-    Other parameters, result and errors as in `empirical_risk`.
+    Other parameters, result and errors as in `empirical_risk`; its `size` is the default there.
     """
     means = np.asarray(gram, dtype=np.float64)
     if means.ndim != 2 or means.shape[0] != means.shape[1] or not np.all(np.isfinite(means)):
         came = f"shape {means.shape}" if means.ndim != 2 or means.shape[0] != means.shape[1] else "NaN or infinity"
         raise InvalidInputError(f"`gram` must be finite, (C, C); got {came} (leave classes without a mean out of the rows too)")
-    return _estimate(rows, codes, loss, proportions, seed, groups, counts, batches, size, means)
+    return _estimate(rows, codes, loss, proportions, seed, groups, counts, batches, ROWS, means)
 
 
 def _estimate(

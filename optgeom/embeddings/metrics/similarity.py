@@ -174,23 +174,23 @@ def _r2(given: Similarities, optimal: Similarities, n: int) -> float:
     parts = list(blocks(n, n, ENTRIES))
     total, largest = 0.0, 0.0
     for block in parts:
-        wanted = _off(optimal(block), block, 0.0)
+        wanted = _without_diagonal(optimal(block), block)
         total += float(wanted.sum())
         largest = max(largest, float(np.abs(wanted).max()))
     mean = total / (n * (n - 1.0))
     error, spread = 0.0, 0.0
     for block in parts:
         wanted = optimal(block)
-        error += float(np.sum(_off(given(block) - wanted, block, 0.0) ** 2))
-        spread += float(np.sum(_off(wanted - mean, block, 0.0) ** 2))
+        error += float(np.sum(_without_diagonal(given(block) - wanted, block) ** 2))
+        spread += float(np.sum(_without_diagonal(wanted - mean, block) ** 2))
     if spread <= CONSTANT**2 * largest**2 * n * (n - 1.0):
         return math.nan
     return 1.0 - error / spread
 
 
-def _off(values: Array, block: slice, diagonal: float) -> Array:
+def _without_diagonal(values: Array, block: slice) -> Array:
     at = np.arange(block.start, block.start + values.shape[0])
-    values[at - block.start, at] = diagonal
+    values[at - block.start, at] = 0.0
     return values
 
 

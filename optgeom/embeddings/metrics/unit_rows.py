@@ -118,24 +118,24 @@ def normalised(rows: npt.NDArray[Any]) -> Array:
     return part
 
 
-def as_rows(rows: Any, name: str = "rows") -> npt.NDArray[Any]:
+def as_rows(rows: Any) -> npt.NDArray[Any]:
     """(n, d) real numbers, finite, each row of unit norm to the precision of half floats."""
     table = np.asarray(rows)
     if table.dtype.kind not in "fiu" or table.ndim != 2 or table.size == 0:
-        raise InvalidInputError(f"`{name}` must be a table of numbers (n, d); got shape {table.shape} of {table.dtype} (one row a sample)")
+        raise InvalidInputError(f"`rows` must be a table of numbers (n, d); got shape {table.shape} of {table.dtype} (one row a sample)")
     for block in blocks(table.shape[0], table.shape[1], ENTRIES):
         part = table[block].astype(np.float64)
         wrong = ~np.isfinite(part)
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             where = f"row {block.start + int(row)}, column {int(column)}"
-            raise InvalidInputError(f"`{name}` must be finite; got {part[row, column]} in {where} (leave such rows out)")
+            raise InvalidInputError(f"`rows` must be finite; got {part[row, column]} in {where} (leave such rows out)")
         norms = np.linalg.norm(part, axis=1)
         off = np.abs(norms - 1) > NORM_SLACK
         if off.any():
             row = int(np.flatnonzero(off)[0])
             remedy = "a zero row has no direction: leave it out" if norms[row] == 0 else "divide each row by its norm"
-            raise InvalidInputError(f"`{name}` must have unit norm; got norm {norms[row]:.6g} in row {block.start + row} ({remedy})")
+            raise InvalidInputError(f"`rows` must have unit norm; got norm {norms[row]:.6g} in row {block.start + row} ({remedy})")
     return table
 
 
