@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optgeom_cli.loss_input import DEFAULT_TEMPERATURE
-from optgeom_cli.output import UsageError, emit_json, exit_on_error, notice, plain
+from optgeom_cli.output import UsageError, emit_json, exit_on_error, plain
 from optgeom_cli.progress import working
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 
@@ -125,6 +125,9 @@ def validate(
             seed=seed,
             **given,
         )
+    if loss_options.given and loss_options.temperature is None:
+        note = f"--temperature was not given: the optimum is that of the default, {DEFAULT_TEMPERATURE}"
+        found = dataclasses.replace(found, notes=(note, *found.notes))
     content = plain(found.as_dict())
     _write(found, content, targets)
     if json_output:
@@ -149,8 +152,6 @@ def _optimum(classes: ClassOptions, losses: LossOptions, geometry: Path | None) 
         return {"geometry": geometry}
     # Without a loss validate takes the usual one, and its verdict says so.
     loss = losses.read() if losses.given else None
-    if losses.given and losses.temperature is None:
-        notice(f"--temperature was not given: the optimum is that of the default, {DEFAULT_TEMPERATURE}")
     if sources:
         training = dataclasses.replace(classes, labels=None, ignore_label=None)
         return {"classes": training.read(), "loss": loss}

@@ -221,7 +221,7 @@ def _check_number(moments: ClassMoments) -> None:
     if len(moments.names) > MOST_CLASSES:
         raise InvalidInputError(
             f"`labels` must have at most {MOST_CLASSES} classes, since all pairs are compared; got {len(moments.names)} "
-            "(compare superclasses, or leave classes out with ignore_labels)"
+            "(compare superclasses, or leave classes out: ignore_labels, --ignore-label)"
         )
 
 
