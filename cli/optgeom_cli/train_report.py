@@ -40,8 +40,9 @@ def _lines(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _distance(found: Mapping[str, Any]) -> str:
     parts = [_degrees(found["max_angle_error_deg"])]
-    if found["num_pairs"] < found["all_pairs"]:
-        parts[0] += f" over {found['num_pairs']} of {found['all_pairs']} pairs"
+    if found["num_pairs"]:
+        of = f" of {found['all_pairs']}" if found["num_pairs"] < found["all_pairs"] else ""
+        parts[0] += f" over {found['num_pairs']}{of} pair{'' if found['all_pairs'] == 1 else 's'}"
     if found["class_r2"] is not None:
         # A few degrees are a hundred times the differences between cosines that are nearly equal.
         parts.append("class r2 n/a (the optimal cosines hardly differ)" if found["class_r2_weak"] else f"class r2 {found['class_r2']:.6f}")
