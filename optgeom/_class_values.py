@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from optgeom._shown import first_of
 from optgeom.errors import InvalidInputError
 
 
@@ -37,8 +38,7 @@ def clean(parameter: str, values: Any, names: Sequence[str] | None, drop_empty: 
         dropped = tuple(str(k) if given is None else given[k] for k in np.flatnonzero(array == 0).tolist())
         given = None if given is None else tuple(given[k] for k in kept.tolist())
         array = array[kept]
-        shown = ", ".join(dropped[:5]) + (f" and {len(dropped) - 5} more" if len(dropped) > 5 else "")
-        notes = (f"{len(dropped)} {'class' if len(dropped) == 1 else 'classes'} without samples left out: {shown}",)
+        notes = (f"{len(dropped)} {'class' if len(dropped) == 1 else 'classes'} without samples left out: {first_of(dropped)}",)
     labels = given if given is not None or kept is None else tuple(map(str, kept.tolist()))
     return Cleaned(positive(parameter, array, 2, labels), given, kept, dropped, notes)
 

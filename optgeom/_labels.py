@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from optgeom._shown import first_of
 from optgeom.errors import InvalidInputError
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
@@ -70,18 +71,18 @@ def encode(labels: Any, ignore: Sequence[int | str] = ()) -> EncodedLabels:
         A missing label (NaN, None, empty text; text "nan" among whole numbers), a fraction, mixed kinds, several labels a row, or no
         row at all. The message names the first row (from 0) at fault.
     """
-    array, notes = _one_column(_as_array(labels))
+    array, notes = one_column(as_array(labels))
     if array.size == 0:
         raise InvalidInputError("`labels` must have at least one row; got none (check that the file or the filter is the right one)")
     if array.dtype.kind == "O":
-        array = _same_kind(array)
+        array = same_kind(array)
     if array.dtype.kind == "f":
-        array = _whole_numbers(array)
+        array = whole_numbers(array)
     if array.dtype.kind == "b":
-        found, codes = _distinct_integers(array.astype(np.int64))
+        found, codes = distinct_integers(array.astype(np.int64))
         names = tuple(str(bool(value)) for value in found.tolist())
     elif array.dtype.kind in "iu":
-        found, codes = _distinct_integers(array)
+        found, codes = distinct_integers(array)
         names = tuple(map(str, found.tolist()))
     elif array.dtype.kind in "US":
         names, codes = _distinct_texts(array)
@@ -94,7 +95,7 @@ def encode(labels: Any, ignore: Sequence[int | str] = ()) -> EncodedLabels:
     return EncodedLabels(names, codes, (*notes, *left_out))
 
 
-def _as_array(labels: Any) -> npt.NDArray[Any]:
+def as_array(labels: Any) -> npt.NDArray[Any]:
     try:
         array = np.asarray(labels)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -111,7 +112,7 @@ def _as_array(labels: Any) -> npt.NDArray[Any]:
     return array
 
 
-def _one_column(array: npt.NDArray[Any], where: Where = plain_row) -> tuple[npt.NDArray[Any], list[str]]:
+def one_column(array: npt.NDArray[Any], where: Where = plain_row) -> tuple[npt.NDArray[Any], list[str]]:
     """Flatten (n, 1), convert one-hot (n, C), refuse other tables."""
     if array.ndim == 1:
         return array, []
@@ -133,20 +134,21 @@ def _one_column(array: npt.NDArray[Any], where: Where = plain_row) -> tuple[npt.
     notes = [f"labels were one-hot rows of shape {array.shape}: converted to column numbers"]
     empty = np.flatnonzero(~ones.any(axis=0))
     if empty.size:
-        notes.append(f"one-hot columns without samples are no classes: {_some(map(str, empty.tolist()))}")
+        notes.append(f"one-hot columns without samples are no classes: {first_of(map(str, empty.tolist()))}")
     return ones.argmax(axis=1), notes
 
 
-def _missing(where: str, value: object) -> InvalidInputError:
+def missing_label(where: str, value: object) -> InvalidInputError:
+    """The error for a row without a label."""
     return InvalidInputError(f"`labels` must not be missing; got {value!r} in {where} (drop the row, or give it a label)")
 
 
-def _same_kind(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[Any]:
+def same_kind(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[Any]:
     """An object array as text or as numbers; pandas gives object arrays for text columns."""
     values = array.tolist()
     for row, value in enumerate(values):
         if value is None or (isinstance(value, numbers.Real) and value != value):
-            raise _missing(where(row), value)
+            raise missing_label(where(row), value)
         if not isinstance(value, (str, bytes, numbers.Real)):
             raise InvalidInputError(f"`labels` must be {_ONE_LABEL}; got {value!r} in {where(row)} (convert the labels to int or str)")
         if isinstance(value, (str, bytes)) != isinstance(values[0], (str, bytes)):
@@ -160,11 +162,11 @@ def _same_kind(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray
     return converted
 
 
-def _whole_numbers(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[np.int64]:
+def whole_numbers(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[np.int64]:
     missing = np.isnan(array)
     if missing.any():
         row = int(missing.argmax())
-        raise _missing(where(row), float("nan"))
+        raise missing_label(where(row), float("nan"))
     # Above 2^53 neighbouring whole numbers share one float64, so two classes could be one.
     wrong = (array != np.floor(array)) | (np.abs(array) > 2**53)
     if wrong.any():
@@ -176,7 +178,7 @@ def _whole_numbers(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDA
     return array.astype(np.int64)
 
 
-def _distinct_integers(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+def distinct_integers(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
     lowest, highest = int(array.min()), int(array.max())
     if highest - lowest > 4 * array.size:
         found, codes = np.unique(array, return_inverse=True)
@@ -202,7 +204,7 @@ def _distinct_texts(array: npt.NDArray[Any]) -> tuple[tuple[str, ...], npt.NDArr
     for position, name in enumerate(names):
         # "nan" may be a word, but among whole numbers it is what a table writer leaves for a missing value.
         if not name.strip() or (name.strip().lower() == "nan" and sum(numeric) == len(names) - 1 > 0):
-            raise _missing(plain_row(int(np.flatnonzero(codes == position)[0])), name)
+            raise missing_label(plain_row(int(np.flatnonzero(codes == position)[0])), name)
     order = list(range(len(names)))
     if all(numeric):
         order.sort(key=lambda position: (int(names[position]), names[position]))
@@ -222,8 +224,3 @@ def _leave_out(
     notes = [f"{rows[k]} rows with label {names[k]} left out" for k in np.flatnonzero(gone)]
     lookup = np.where(gone, -1, np.cumsum(~gone) - 1).astype(np.intp)
     return tuple(name for name, out in zip(names, gone, strict=True) if not out), lookup[codes], notes
-
-
-def _some(names: Any, most: int = 5) -> str:
-    listed = list(names)
-    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from optgeom import _labels
+from optgeom._shown import excerpt
 from optgeom.errors import InvalidInputError
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
@@ -74,7 +75,7 @@ def read_counts(path: str | os.PathLike[str]) -> CountsTable:
         return _from_label_list(path, lines)
     number, line = lines[0]
     raise InvalidInputError(
-        f"{path}: a counts file must hold {_KINDS}; got {_short(line)} in line {number} (put a comma or a tab between class and count)"
+        f"{path}: a counts file must hold {_KINDS}; got {excerpt(line)} in line {number} (put a comma or a tab between class and count)"
     )
 
 
@@ -104,12 +105,8 @@ def number_of(text: str) -> int | float:
     return int(text) if _WHOLE.fullmatch(text) else float(text)
 
 
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")
-
-
 def _wrong(path: object, number: int, need: str, got: str, remedy: str) -> InvalidInputError:
-    return InvalidInputError(f"{path}: line {number} must be {need}; got {_short(got)} ({remedy})")
+    return InvalidInputError(f"{path}: line {number} must be {need}; got {excerpt(got)} ({remedy})")
 
 
 def load_json(path: object, text: str) -> Any:
@@ -151,7 +148,7 @@ def _from_json(path: object, text: str) -> CountsTable:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             held = json.dumps(value)
             where = f"entry {index}" if names is None or index >= len(names) else f"class {names[index]!r}"
-            raise InvalidInputError(f"{path}: counts must be numbers; got {_short(held)} for {where} (one number a class)")
+            raise InvalidInputError(f"{path}: counts must be numbers; got {excerpt(held)} for {where} (one number a class)")
     if names is not None and (not isinstance(names, list) or len(names) != len(content)):
         held = f"{len(names)} of them" if isinstance(names, list) else type(names).__name__
         raise InvalidInputError(f"{path}: `names` must be a list with one name for each of the {len(content)} counts; got {held}")

@@ -21,7 +21,7 @@ ROOT = PACKAGE.parent
 # Imports go to earlier lines, or stay within one line where its rooms are joined by "&"; rooms joined by "|" do not know each other.
 ORDER = """
 errors
-_numerics & _checks & _files & _numpy_files & _workers
+_numerics & _checks & _shown & _files & _numpy_files & _workers
 classes & profiles & _class_values & _labels & counts_files & labels_files
 losses
 programs

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from optgeom._shown import first_of
 from optgeom.geometry import Geometry, Pair
 from optgeom.wording import describe_certificate, describe_loss, describe_regime, short, simplex_angle_deg
 from optgeom_cli.output import console
@@ -151,9 +152,8 @@ def _coincidence_lines(geometry: Geometry) -> Iterable[tuple[str, str]]:
         if number == SHOWN_NAMES:
             yield "", f"and {len(geometry.coincident_classes) - number} more sets"
             break
-        names = ", ".join(short(geometry.names[member]) for member in members[:SHOWN_NAMES])
-        more = f" and {len(members) - SHOWN_NAMES} more" if len(members) > SHOWN_NAMES else ""
-        yield "Same direction", f"{len(members)} classes: {names}{more}"
+        names = first_of((short(geometry.names[member]) for member in members), SHOWN_NAMES)
+        yield "Same direction", f"{len(members)} classes: {names}"
     if geometry.num_near_coincident_pairs:
         number = geometry.num_near_coincident_pairs
         yield "Near pairs", f"{number} pair{' is' if number == 1 else 's are'} less than 1 degree apart"

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _labels
+from optgeom._shown import first_of
 from optgeom.errors import InvalidInputError
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
@@ -103,7 +104,7 @@ class ClassNames:
             notes.append(f"labels were one-hot rows of {self._columns} columns: converted to column numbers")
             empty = [str(column) for column in range(self._columns) if str(column) not in self._ids]
             if empty:
-                notes.append(f"one-hot columns without samples are no classes: {_labels._some(empty)}")
+                notes.append(f"one-hot columns without samples are no classes: {first_of(empty)}")
         left_out = self.left_out
         return (*notes, *(f"{left_out[name]} rows with label {name} left out" for name in names if name in left_out))
 
@@ -119,19 +120,19 @@ class ClassNames:
 
     def _column(self, labels: Any, where: _labels.Where) -> npt.NDArray[Any]:
         """One label a row, as numbers, booleans or text."""
-        array = _labels._as_array(labels)
+        array = _labels.as_array(labels)
         one_hot = array.ndim == 2 and array.shape[1] > 1
         if one_hot:
             columns = array.shape[1]
-            array, _ = _labels._one_column(array, where)
+            array, _ = _labels.one_column(array, where)
             self._same_columns(columns)
         else:
             self._flattened |= array.ndim == 2
-            array, _ = _labels._one_column(array, where)
+            array, _ = _labels.one_column(array, where)
         if array.dtype.kind == "O" and array.size:
-            array = _labels._same_kind(array, where)
+            array = _labels.same_kind(array, where)
         if array.dtype.kind == "f":
-            array = _labels._whole_numbers(array, where)
+            array = _labels.whole_numbers(array, where)
         return array
 
     def _numbers(self, found: npt.NDArray[Any], local: npt.NDArray[np.intp], start: int) -> npt.NDArray[np.intp]:
@@ -154,10 +155,10 @@ class ClassNames:
         kind = array.dtype.kind
         if kind in "iu":
             self._number = self._number or f"{array[0]} in row {start}{self._of}"
-            found, codes = _labels._distinct_integers(array)
+            found, codes = _labels.distinct_integers(array)
             return found, codes
         if kind == "b":
-            found, codes = _labels._distinct_integers(array.astype(np.int64))
+            found, codes = _labels.distinct_integers(array.astype(np.int64))
             return found.astype(np.bool_), codes
         if kind not in "US":
             raise InvalidInputError(f"`labels` must be {_labels._ONE_LABEL}; got values of type {array.dtype} (convert them to int or str)")
@@ -171,7 +172,7 @@ class ClassNames:
 
     def _new(self, name: str, where: str) -> int:
         if not name.strip():
-            raise _labels._missing(where, name)
+            raise _labels.missing_label(where, name)
         number = self._ids[name] = len(self._ids)
         code = -1
         if name not in self._ignored:
@@ -189,7 +190,7 @@ class ClassNames:
         """What `encode` refuses in one column, and no single batch can know: "nan" among whole numbers, words beside numbers."""
         words = [name for name in self._ids if not _WHOLE_NUMBER.fullmatch(name)]
         if len(words) == 1 < len(self._ids) and words[0].strip().lower() == "nan":
-            raise _labels._missing(self._first[self._ids[words[0]]], words[0])
+            raise _labels.missing_label(self._first[self._ids[words[0]]], words[0])
         if words and self._number is not None:
             where = self._first[self._ids[words[0]]]
             held = f"{self._number} and {words[0]!r} in {where}"

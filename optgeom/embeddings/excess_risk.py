@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from optgeom._numerics import Array
+from optgeom._shown import first_of
 from optgeom.classes import ClassDistribution, ClassGroups
 from optgeom.embeddings.directions import Directions
 from optgeom.errors import InvalidInputError
@@ -106,8 +107,7 @@ def excess_risk(
         return ExcessRisk(reason=f"{missing} of the {classes.num_classes} classes of the geometry have no embeddings")
     if not directions.known.all():
         lacking = [name for name, known in zip(directions.names, directions.known, strict=True) if not known]
-        named = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-        return ExcessRisk(reason=f"without a direction: {named} (one image, or images that share none)")
+        return ExcessRisk(reason=f"without a direction: {first_of(lacking, 3)} (one image, or images that share none)")
     collapsed = risk_of_products(np.ones((classes.num_classes, classes.num_classes)), classes, loss)
     unit = collapsed - optimal_risk
     if not unit > 0:

@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array
+from optgeom._shown import first_of
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.prototypes import align, from_gram
 
-NAMED = 5
 RELAXED_CLASSES = 300  # the relaxation and exchanges cost C^3 a step
 TURNS = 50
 GRID = 33  # points at which sorted rows of different length are compared
@@ -83,15 +83,15 @@ def match_names(learned: Sequence[str], optimal: Sequence[str], ignore_extra: bo
     partner |= {mine[number]: theirs[number] for number in mine.keys() & theirs.keys()}
     extra = tuple(c for c in range(len(learned)) if c not in partner)
     if extra and not ignore_extra:
-        named = listed([learned[c] for c in extra])
+        named = first_of(learned[c] for c in extra)
         raise InvalidInputError(
-            f"`labels` must be classes of the geometry, {listed(list(optimal))}; "
+            f"`labels` must be classes of the geometry, {first_of(optimal)}; "
             f"got {len(extra)} other{'' if len(extra) == 1 else 's'}: {named} ({_remedy([learned[c] for c in extra], optimal)}, "
             "or leave these out: ignore_labels, ignore_extra; --ignore-label, --ignore-extra)"
         )
     if len(partner) < 2:
         raise InvalidInputError(
-            f"`labels` must have two classes of the geometry at least; got {len(partner)} of {listed(list(optimal))} (no angle to compare)"
+            f"`labels` must have two classes of the geometry at least; got {len(partner)} of {first_of(optimal)} (no angle to compare)"
         )
     order = sorted(partner, key=lambda c: partner[c])
     found = set(partner.values())
@@ -143,12 +143,6 @@ def match_shapes(names: Sequence[str], counts: npt.NDArray[np.int64], means: Arr
     held = set(best.tolist())
     renamed = {names[c]: geometry.names[best[c]] for c in range(size)}
     return Matching(order, best[order], (), tuple(k for k in range(most) if k not in held), renamed)
-
-
-def listed(names: Sequence[str], limit: int = NAMED) -> str:
-    """The first names, and how many more."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
 
 
 def _remedy(extra: Sequence[str], optimal: Sequence[str]) -> str:

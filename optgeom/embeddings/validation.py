@@ -14,13 +14,14 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array
+from optgeom._shown import first_of
 from optgeom.classes import ClassDistribution
 from optgeom.embeddings.collect import Collected, collect
 from optgeom.embeddings.deviation import Deviations, deviations
 from optgeom.embeddings.directions import class_directions
 from optgeom.embeddings.in_memory import as_source
 from optgeom.embeddings.intervals import pair_intervals
-from optgeom.embeddings.matching import Matching, listed, match_names, match_shapes
+from optgeom.embeddings.matching import Matching, match_names, match_shapes
 from optgeom.embeddings.measures import Measured, Sampled, measure
 from optgeom.embeddings.moments import ClassMoments, WithinClass
 from optgeom.embeddings.optimum import Optimum, wanted
@@ -337,7 +338,7 @@ def _sentence(judgement: EmbeddingVerdict, optimum: Optimum, matching: Matching,
             f"in {geometry.dim}, whose risk {high:.6g} no geometry there can beat by more than {max(high - low, 0.0):.2g}."
         )
     if extra:
-        parts.append(f"Left out, since the geometry does not have them: {listed(list(extra))}.")
+        parts.append(f"Left out, since the geometry does not have them: {first_of(extra)}.")
     if optimum.own_counts:
         parts.append(
             "The optimum was computed from the label counts of the embeddings themselves, not from the training data: "

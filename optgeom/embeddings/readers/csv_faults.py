@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 
+from optgeom._shown import excerpt
 from optgeom.counts_files import is_number
 from optgeom.embeddings.readers.columns import Layout
 from optgeom.embeddings.readers.text_vectors import size_of
@@ -55,7 +56,7 @@ def _fault(cells: list[str], columns: Sequence[str], layout: Layout, size: int) 
         for name in layout.vectors:
             cell = cells[columns.index(name)].strip()
             if not is_number(cell):
-                return f"must have a number in column {name!r}; got {_short(cell)}"
+                return f"must have a number in column {name!r}; got {_shown(cell)}"
         return None
     if not size:
         return None
@@ -64,9 +65,9 @@ def _fault(cells: list[str], columns: Sequence[str], layout: Layout, size: int) 
     found = size_of(cell)
     if found is None:
         hint = " (numpy shortened it, so that its numbers are lost)" if "..." in cell else ""
-        return f"must have a vector in column {name!r}; got {_short(cell)}{hint}"
+        return f"must have a vector in column {name!r}; got {_shown(cell)}{hint}"
     return None if found == size else f"must have a vector of {size} numbers in column {name!r}, as the first row; got {found} numbers"
 
 
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...") if text else "an empty cell"
+def _shown(text: str) -> str:
+    return excerpt(text) if text else "an empty cell"

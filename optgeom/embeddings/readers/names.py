@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from optgeom._shown import first_of
 from optgeom.embeddings.readers.values import SHAPES, check_embeddings, counts_differ
 from optgeom.errors import InvalidInputError
 from optgeom.labels_files import COLUMNS
@@ -97,10 +98,10 @@ def label_shaped(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
     return columns or [name for name, shape in shapes.items() if len(shape) == 2]
 
 
-def listing(names: Mapping[str, Any] | list[str], most: int = 10) -> str:
-    """Names for a message."""
-    shown = [f"{name} {names[name].shape}" if isinstance(names, Mapping) else name for name in list(names)[:most]]
-    return (", ".join(shown) or "nothing") + (f" and {len(names) - most} more" if len(names) > most else "")
+def listing(names: Mapping[str, Header] | list[str]) -> str:
+    """Names for a message, those of arrays with their shapes."""
+    shown = [f"{name} {names[name].shape}" if isinstance(names, Mapping) else name for name in names]
+    return first_of(shown, 10) or "nothing"
 
 
 def _pair(lower: Mapping[str, str]) -> tuple[str | None, str | None]:
