@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -61,7 +60,7 @@ def test_a_linear_encoder_inverts_a_linear_generator():
 
 
 def test_batch_normalisation_recovers_or_not_with_diversity():
-    # Half the steps of the slow test. Which map it ends at where diversity is violated is a matter of chance (linear R2 up to a third,
+    # A sixth of the steps of the slow test. Which map it ends at where diversity is violated is chance (linear R2 up to a third,
     # where the fixed coordinate stays and the others are lost); that it leaves the orthogonal maps is not.
     held = train("holds", "batchnorm-mlp", steps=150, batch=256)
     assert held.recovery.linear_r2 >= 0.98
@@ -74,23 +73,17 @@ def test_batch_normalisation_recovers_or_not_with_diversity():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_diversity_holds_for_every_seed(seed):
-    found = train("holds", "batchnorm-mlp", seed)
-    assert found.recovery.linear_r2 >= 0.99
-    assert found.recovery.mean_angle_error_deg < 5
-    value = loss_of(found, "holds")
-    assert value.value == pytest.approx(orthogonal_loss(LAWS["holds"], TAU), abs=0.03 + 3 * value.standard_error)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("law", ["theory", "reported"])
-def test_diversity_violated_loses_the_latents(law):
-    found = [train(law, "batchnorm-mlp", seed) for seed in range(3)]
-    values = [one.recovery.linear_r2 for one in found]
-    assert np.median(values) <= 0.1
-    assert max(values) <= 0.4
-    for one in found:
-        value = loss_of(one, law)
+@pytest.mark.parametrize("law", LAWS)
+def test_batch_normalisation_recovers_exactly_where_diversity_holds(law, seed):
+    # The length matters where diversity is violated: of 512 pairs and 300 steps one seed in three still ended at an R2 of .26.
+    found = train(law, "batchnorm-mlp", seed, steps=1000, batch=1024)
+    value = loss_of(found, law)
+    if law == "holds":
+        assert found.recovery.linear_r2 >= 0.99
+        assert found.recovery.mean_angle_error_deg < 5
+        assert value.value == pytest.approx(orthogonal_loss(LAWS[law], TAU), abs=0.03 + 3 * value.standard_error)
+    else:
+        assert found.recovery.linear_r2 <= 0.1
         assert infimum(LAWS[law], TAU) - 4 * value.standard_error < value.value < infimum(LAWS[law], TAU) + 0.1
 
 

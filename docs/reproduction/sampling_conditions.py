@@ -24,17 +24,16 @@ SETTINGS = {
     "seeds": [0, 1, 2],
     "batch": 512,
     "steps": 300,
+    "lengths": {"batchnorm-mlp": [1024, 1000], "mlp": [512, 300], "matched": [256, 200]},
     "learning_rates": {"batchnorm-mlp": 0.01, "mlp": 0.01, "matched": 0.1},
     "generators": ["linear", "invertible-mlp", "spiral", "patches", "blobs"],
     "generator_rates": {"batchnorm-mlp": 0.01, "matched": 0.03},
     "rhos": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
-    "linear_batch": 256,
-    "linear_steps": 200,
     "loss_samples": [8000, 4000],
 }
 QUICK = {
-    "seeds": [0], "batch": 32, "steps": 2, "generators": ["spiral"], "rhos": [0.0, 0.5, 1.0], "linear_batch": 32, "linear_steps": 2,
-    "loss_samples": [100, 100],
+    "seeds": [0], "batch": 32, "steps": 2, "generators": ["spiral"], "rhos": [0.0, 0.5, 1.0], "loss_samples": [100, 100],
+    "lengths": {"batchnorm-mlp": [32, 2], "mlp": [32, 2], "matched": [32, 2]},
 }  # fmt: skip
 LAWS: dict[str, Conditional] = {
     "holds": VonMisesFisher(3, 1 / TAU),
@@ -54,11 +53,7 @@ RESOLUTION = (20, 40)
 def train(law: str, generator: str, kind: str, seed: int, rate: float, settings: Results, rho: float = 0.0) -> Results:
     """One run; what it recovered, and its loss without batches."""
     g = make_generator(generator, 3)
-    batch, steps = (
-        (settings["linear_batch"], settings["linear_steps"])
-        if kind == "matched" and generator == "identity"
-        else (settings["batch"], settings["steps"])
-    )
+    batch, steps = settings["lengths"][kind] if generator == "identity" else (settings["batch"], settings["steps"])
     task = LatentPairTask(make_latent_encoder(kind, g, seed=seed), g, LAWS[law], TAU, rho, batch=batch, seed=seed)
     how = Settings(steps=steps, learning_rate=rate, device="cpu", seed=seed, average_from=1.0, log_every=steps)
     found = train_latents(task, how).recovery.as_dict()
@@ -195,19 +190,25 @@ def _published(results: Results) -> list[float]:
 def markdown(results: Results) -> str:
     settings = results["settings"]
     exact = {law: results["exact"][law]["linear"] for law in ("theory", "reported")}
+
+    def length(kind: str) -> str:
+        pairs, steps = settings["lengths"][kind]
+        return f"{steps} steps with {pairs} pairs"
+
     told = [
-        f"S^2, T = {TAU:g}, kappa = 1/T, identity generator, batches of {settings['batch']} pairs ({2 * settings['batch'] - 2} negatives), "
-        f"Adam, {settings['steps']} steps, {plural(settings['seeds'])}; BatchNorm MLP: 10 hidden layers of 64, normalised after the ReLU; "
-        f"plain MLP: 3 of 64; matched: a linear map, {settings['linear_batch']} pairs, {settings['linear_steps']} steps. Linear R2 is "
+        f"S^2, T = {TAU:g}, kappa = 1/T, identity generator, Adam, {plural(settings['seeds'])}. BatchNorm MLP: 10 hidden layers of 64, "
+        f"normalised after the ReLU, {length('batchnorm-mlp')}; plain MLP: 3 of 64, {length('mlp')}; matched: a linear map, "
+        f"{length('matched')}. A batch of n pairs has 2n - 2 negatives. Linear R2 is "
         "pooled, with intercept, on 4000 latents that were not trained on. "
         "Losses are asymptotic, without log N, of the trained map by Monte Carlo with the identity as control (standard error at most "
         f"{max(one['loss_error'] for row in results['encoders'] for one in row['runs']):.2g}). Agreement, for every seed: at least "
         f"{RECOVERED} where diversity holds; BatchNorm MLP at most {LOST} where it is violated; matched at least {MATCHED['theory']} "
         f"(theory) and {MATCHED['reported']} (reported), where the linear map of least loss has {exact['theory'][1]:.4f} and "
         f"{exact['reported'][1]:.4f}.",
-        f"Other generators, seed {settings['seeds'][0]}, same settings; matched encoders are learnable maps of the form of the inverse.",
-        f"Support-corrected negatives, reported convention, linear encoder, {settings['linear_batch']} pairs in groups of 16 on a slice, "
-        f"{settings['linear_steps']} steps, {plural(settings['seeds'])}. Exact: quadrature over maps that stretch the fixed axis. "
+        f"Other generators, seed {settings['seeds'][0]}, {settings['steps']} steps with {settings['batch']} pairs; matched encoders are "
+        "learnable maps of the form of the inverse.",
+        f"Support-corrected negatives, reported convention, linear encoder, {length('matched')} in groups of 16 on a slice, "
+        f"{plural(settings['seeds'])}. Exact: quadrature over maps that stretch the fixed axis. "
         f"Agreement: trained within {NEAR} of both others. At rho = 1 the loss falls until the stretch is 0, where R2 would be "
         f"{GREAT_CIRCLES:.3f}, logarithmically slowly: the value is that of the length of the run.",
     ]
