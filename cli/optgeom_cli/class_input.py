@@ -43,8 +43,7 @@ SamplerOption = Annotated[
     typer.Option(
         "--sampler",
         metavar="instance|balanced|sqrt|POWER",
-        help="Draw classes with proportions ~ n^POWER (1, 0, 0.5).",
-        show_default="instance",
+        help="Draw classes with proportions ~ n^POWER: 1 (instance, the default), 0, 0.5.",
     ),
 ]
 DropEmptyOption = Annotated[bool, typer.Option("--drop-empty", help="Leave out classes with count 0 instead of refusing them.")]

@@ -50,15 +50,12 @@ class Singletons(enum.StrEnum):
 LossOption = Annotated[
     LossName | None,
     typer.Option(
-        "--loss",
-        help="SupCon over batches, InfoNCE, or SupCon with all samples in one batch.",
-        show_default=LossName.SUPCON.value,
-        rich_help_panel=_PANEL,
+        "--loss", help="SupCon over batches (the default), InfoNCE, or SupCon with all samples in one batch.", rich_help_panel=_PANEL
     ),
 ]
 TemperatureOption = Annotated[
     float | None,
-    typer.Option("--temperature", help="Cosines are divided by it; > 0.", show_default=str(DEFAULT_TEMPERATURE), rich_help_panel=_PANEL),
+    typer.Option("--temperature", help=f"Cosines are divided by it; > 0; {DEFAULT_TEMPERATURE} by default.", rich_help_panel=_PANEL),
 ]
 NegativesOption = Annotated[
     str | None, typer.Option("--negatives", metavar="K|inf", help="infonce: negatives of an anchor (256).", rich_help_panel=_PANEL)
