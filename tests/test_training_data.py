@@ -91,10 +91,15 @@ def test_npz(tmp_path):
     assert data.names == ("a", "b") and data.codes.tolist() == [1, 0, 1, 1] and data.inputs.shape == (4, 3)
     np.savez(tmp_path / "e.npz", X=np.zeros((4, 3)), labels=np.zeros(4))
     (tmp_path / "f.npz").write_bytes(b"no archive")
+    with open(tmp_path / "h.npz", "wb") as file:
+        np.save(file, np.zeros((4, 3)))
+    np.savez(tmp_path / "i.npz", X=np.zeros((2, 3)), y=np.array([0x110000, 97], dtype=np.uint32).view("U1"))
     for name, message in (
-        ("e", "must hold arrays X and y; got X, labels"),
-        ("f", "reading it failed"),
-        ("g", "cannot read .*No such file"),
+        ("e", r"must hold arrays X and y; got X, labels \(np.savez"),
+        ("f", r"reading it failed: .* \(np.savez"),
+        ("g", r"cannot read .*No such file or directory \(check the path\)"),
+        ("h", "must hold arrays X and y; got one array without a name"),
+        ("i", "reading it failed: its text has characters that do not exist"),
     ):
         with pytest.raises(og.InvalidInputError, match=message):
             load_data(str(tmp_path / f"{name}.npz"))

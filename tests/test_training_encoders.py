@@ -14,11 +14,11 @@ torch = pytest.importorskip("torch")
 from training_cases import blobs, encoder_task, settings  # noqa: E402
 
 from optgeom.training.augmentation import Augmentation  # noqa: E402
-from optgeom.training.data import hold_out, load_data, long_tailed  # noqa: E402
+from optgeom.training.data import hold_out, labelled, load_data, long_tailed  # noqa: E402
 from optgeom.training.encoder_run import train_encoder  # noqa: E402
 from optgeom.training.encoder_task import torch_loss  # noqa: E402
 from optgeom.training.encoders import make_encoder  # noqa: E402
-from optgeom.training.free_samples import FreeSamples, numbered_samples  # noqa: E402
+from optgeom.training.features import FreeFeatures  # noqa: E402
 from optgeom.training.losses import GeneralizedContrastiveLoss, SupConLoss  # noqa: E402
 from optgeom.training.settings import Settings  # noqa: E402
 
@@ -145,17 +145,20 @@ def test_class_without_held_out_samples():
     assert found.held_out.angles_deg[1:] == (None, None)
 
 
+class FreeSamples(FreeFeatures):
+    """An encoder that looks up a free vector by the number of the sample, (B, 1)."""
+
+    def forward(self, numbers):
+        return self.rows.index_select(0, numbers[:, 0].long())
+
+
 def test_free_samples_collapse_to_class_means_at_the_optimum():
     classes = og.ClassDistribution.from_counts([30, 15, 5])
-    data = numbered_samples(classes)
+    data = labelled(np.arange(50.0)[:, None], np.repeat(np.arange(3), classes.counts))
     chosen = Settings(steps=1000, learning_rate=0.03, device="cpu", log_every=500)
-    free = FreeSamples(50, 4)
+    free = FreeSamples(50, 4).float()
     found = train_encoder(data, og.SupConFullBatch(0.5), chosen, encoder=free, augmentation=Augmentation())
     means = np.stack([found.embeddings[found.labels == name].mean(axis=0) for name in classes.names])
     assert np.linalg.norm(means, axis=1).min() > 0.9999
     assert found.distance.max_angle_error_deg < 0.2
     assert found.loop.loss == pytest.approx(found.geometry.risk, abs=1e-4)
-    with pytest.raises(og.InvalidInputError, match="`classes` must have whole counts, one vector a sample; got proportions"):
-        numbered_samples(og.ClassDistribution.from_proportions([0.5, 0.5]))
-    with pytest.raises(og.InvalidInputError, match="`classes` must have at most 16777216 samples"):
-        numbered_samples(og.ClassDistribution.from_counts([10**7, 10**7]))

@@ -13,12 +13,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from optgeom import _labels
+from optgeom import _labels, _numpy_files
+from optgeom._shown import first_of
 from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError, MissingDependencyError
 
 TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST"}
 SOURCES = ("digits", *TORCHVISION)
+NPZ = "np.savez(path, X=X, y=y) writes them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +109,12 @@ def labelled(inputs: Any, labels: Any, source: str = "arrays") -> LabelledData:
     """
     values = np.asarray(inputs)
     if values.dtype.kind not in "fiub" or values.ndim not in (2, 3, 4) or 0 in values.shape:
-        raise InvalidInputError(f"`X` must be numbers of shape (n, d), (n, h, w), (n, c, h, w) or (n, h, w, c); got {_came(values)}")
+        shapes = "(n, d), (n, h, w), (n, c, h, w) or (n, h, w, c)"
+        raise InvalidInputError(f"`X` must be numbers of shape {shapes}; got {_came(values)} (stack one row or image a sample)")
     found = _labels.encode(labels)
     if found.codes.shape[0] != values.shape[0]:
-        raise InvalidInputError(f"`y` must have one label a sample, {values.shape[0]}; got {found.codes.shape[0]}")
+        came = f"{found.codes.shape[0]} (take both from the same split)"
+        raise InvalidInputError(f"`y` must have one label a sample, {values.shape[0]}; got {came}")
     scaled = values.astype(np.float32) / (255.0 if values.dtype == np.uint8 else 1.0)
     if not np.isfinite(scaled).all():
         row = int(np.argwhere(~np.isfinite(scaled))[0][0])
@@ -150,7 +154,8 @@ def long_tailed(data: LabelledData, counts: Sequence[int] | npt.ArrayLike | Clas
     lacking = np.flatnonzero(wanted > there[: wanted.size])
     if lacking.size:
         c = int(lacking[0])
-        raise InvalidInputError(f"`counts` must be at most what {data.source} has; got {wanted[c]} for class {data.names[c]} of {there[c]}")
+        came = f"{wanted[c]} for class {data.names[c]} of {there[c]}"
+        raise InvalidInputError(f"`counts` must be at most what {data.source} has; got {came} (divide all counts by one factor)")
     rng = np.random.default_rng(seed)
     codes = data.codes.numpy()
     rows = [rng.permutation(np.flatnonzero(codes == c))[:number] for c, number in enumerate(wanted.tolist())]
@@ -173,7 +178,8 @@ def hold_out(data: LabelledData, share: float, seed: int = 0) -> tuple[LabelledD
 
 def _check_classes(wanted: int, data: LabelledData) -> None:
     if wanted > len(data.names):
-        raise InvalidInputError(f"`counts` must be of at most the {len(data.names)} classes of {data.source}; got {wanted} classes")
+        most = f"at most the {len(data.names)} classes of {data.source}"
+        raise InvalidInputError(f"`counts` must be of {most}; got {wanted} classes (leave the last ones out)")
 
 
 def _came(values: npt.NDArray[Any]) -> str:
@@ -191,17 +197,18 @@ def _digits() -> LabelledData:
 
 def _npz(path: Path) -> LabelledData:
     try:
-        with np.load(path, allow_pickle=False) as held:
-            missing = [name for name in ("X", "y") if name not in held]
-            if missing:
-                raise InvalidInputError(f"{path} must hold arrays X and y; got {', '.join(held.files) or 'none'}")
+        with open(path, "rb") as file, _numpy_files.opened(file) as held:
+            if isinstance(held, np.ndarray) or not {"X", "y"} <= set(held):
+                came = "one array without a name" if isinstance(held, np.ndarray) else first_of(held) or "none"
+                raise InvalidInputError(f"{path} must hold arrays X and y; got {came} ({NPZ})")
             inputs, labels = held["X"], held["y"]
     except OSError as error:
-        raise InvalidInputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InvalidInputError(f"cannot read {path}: {error.strerror or error} (check the path)") from error
     except InvalidInputError:
         raise
-    except Exception as error:  # zipfile, zlib and numpy each have errors of their own for a damaged file
-        raise InvalidInputError(f"{path} must be a .npz file with numeric arrays X and y; reading it failed: {error}") from error
+    except ValueError as error:
+        why = _numpy_files.reason(error)
+        raise InvalidInputError(f"{path} must be a .npz file with arrays X and y; reading it failed: {why} ({NPZ})") from error
     return labelled(inputs, labels, path.name)
 
 
