@@ -36,6 +36,14 @@ def integer(name: str, value: Any, *, at_least: int, hint: str = "", infinite: b
     return int(value)
 
 
+def index(name: str, value: Any, size: int, what: str = "class") -> int:
+    """A whole number from 0 to size - 1: which of the `size` things called `what`."""
+    whole = not isinstance(value, bool) and isinstance(value, numbers.Real) and _float(value).is_integer()
+    if not whole or not 0 <= value < size:
+        raise InvalidInputError(f"`{name}` must be a {what} index from 0 to {size - 1}; got {_shown(value)} (the first {what} is 0)")
+    return int(value)
+
+
 def _shown(value: Any) -> str:
     """As Python writes it, whole numbers of hundreds of digits in short: Python itself refuses to write the longest."""
     if isinstance(value, int) and abs(value) > LONGEST:

@@ -68,8 +68,7 @@ class ClassGroups:
 
     def members(self, group: int) -> npt.NDArray[np.intp]:
         """Class indices of one group, ascending."""
-        if not 0 <= group < self.num_groups:
-            raise InvalidInputError(f"`group` must be 0 to {self.num_groups - 1}; got {group}")
+        group = _checks.index("group", group, self.num_groups, "group")
         start = int(self.sizes[:group].sum())
         return self.order[start : start + int(self.sizes[group])]
 

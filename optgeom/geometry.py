@@ -138,9 +138,7 @@ class Geometry:
 
     def cosine(self, first: int, second: int) -> float:
         """Cosine between the means of two classes."""
-        for name, value in (("first", first), ("second", second)):
-            if not 0 <= value < self.num_classes:
-                raise InvalidInputError(f"`{name}` must be a class index from 0 to {self.num_classes - 1}; got {value}")
+        first, second = _checks.index("first", first, self.num_classes), _checks.index("second", second, self.num_classes)
         return 1.0 if first == second else float(self.group_cosines[self.index[first], self.index[second]])
 
     def prototypes(self, dim: int | None = None) -> Array:

@@ -95,7 +95,8 @@ def align(source: Array, target: Array) -> Array:
     """
     source, target = np.asarray(source, dtype=np.float64), np.asarray(target, dtype=np.float64)
     if source.ndim != 2 or target.ndim != 2 or source.shape[0] != target.shape[0]:
-        raise InvalidInputError(f"`source` and `target` must be (n, d) with the same n; got {source.shape} and {target.shape}")
+        came = f"{source.shape} and {target.shape}"
+        raise InvalidInputError(f"`source` and `target` must be (n, d) with the same n; got {came} (row i of both is class i)")
     if not (np.all(np.isfinite(source)) and np.all(np.isfinite(target))):
         raise InvalidInputError("`source` and `target` must be finite; got NaN or infinity (leave those rows out of both)")
     width = max(source.shape[1], target.shape[1])

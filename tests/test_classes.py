@@ -208,7 +208,7 @@ def test_groups_of_equal_counts():
     assert [groups.members(g).tolist() for g in range(3)] == [[0, 2, 5], [1, 4], [3]]
     assert repr(groups) == "ClassGroups(groups=3, classes=6)"
     for wrong in (-1, 3):
-        with pytest.raises(InvalidInputError, match=rf"^`group` must be 0 to 2; got {wrong}$"):
+        with pytest.raises(InvalidInputError, match=rf"^`group` must be a group index from 0 to 2; got {wrong} "):
             groups.members(wrong)
 
 

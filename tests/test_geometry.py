@@ -87,6 +87,8 @@ def test_prototypes_have_the_gram_matrix(classes: int, repeated: bool, tau: floa
     assert np.array_equal(padded[:, : found.rank], table) and not padded[:, found.rank :].any()
     with pytest.raises(og.InvalidInputError, match=r"`first` must be a class index from 0 to .*; got -1"):
         found.cosine(-1, 0)
+    with pytest.raises(og.InvalidInputError, match=r"`second` must be a class index from 0 to .*; got 0.5 \(the first class is 0\)"):
+        found.cosine(0, 0.5)
     if found.rank > 1:
         with pytest.raises(og.InvalidInputError, match=f"at least the rank of the geometry, {found.rank}; got {found.rank - 1} "):
             found.prototypes(found.rank - 1)

@@ -208,7 +208,8 @@ def _in_batches(classes: ClassDistribution, loss: Loss, rows: int | None) -> tup
     if isinstance(loss, SupConFullBatch):
         total = None if classes.counts is None else int(classes.counts.sum()) * loss.views
         if rows is not None and rows != total:
-            raise InvalidInputError(f"`rows` must be the sum of all counts times the views, {total}, for the full batch; got {rows}")
+            wanted = f"the sum of all counts times the views, {total}, for the full batch"
+            raise InvalidInputError(f"`rows` must be {wanted}; got {rows} (leave it out, or use SupCon with its batch size)")
         return loss, total
     if not isinstance(loss, SupCon):
         if rows is not None:
@@ -220,7 +221,7 @@ def _in_batches(classes: ClassDistribution, loss: Loss, rows: int | None) -> tup
     if known is not None:
         raise InvalidInputError(f"`rows` must be batch_size times views, {known}; got {rows} (give one of the two)")
     if rows % loss.views:
-        raise InvalidInputError(f"`rows` must be a multiple of the {loss.views} views; got {rows}")
+        raise InvalidInputError(f"`rows` must be a multiple of the {loss.views} views; got {rows} (a batch holds every view of its images)")
     return replace(loss, batch_size=rows // loss.views), rows
 
 

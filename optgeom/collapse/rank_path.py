@@ -57,7 +57,8 @@ def second_smallest_eigenvalue(classes: ClassDistribution, loss: Loss) -> float:
     elif program.rows.is_separable:
         found = solve_separable(program)
     else:
-        raise IncompatibleError("`loss` must be a log-sum loss or separable to follow its rank; this one has no Newton solution")
+        needs = "`loss` must be a log-sum loss or separable to follow its rank"
+        raise IncompatibleError(f"{needs}; this one has no Newton solution (compare `rank` of `solve` along the path)")
     if not found.converged:
         return float("nan")
     ones = np.ones(program.sizes.size)

@@ -120,7 +120,7 @@ def values_of(name: str, given: Values) -> list[Any]:
         return [given]
     values = list(dict.fromkeys(value.item() if isinstance(value, np.generic) else value for value in given))
     if not values:
-        raise InvalidInputError(f"`{name}` must hold at least one value; got none")
+        raise InvalidInputError(f"`{name}` must hold at least one value; got none (give a number or a list)")
     return values
 
 

@@ -147,7 +147,7 @@ def read(path: str | os.PathLike[str]) -> dict[Key, Row]:
     """
     target = check_target(path)
     if not target.is_file():
-        raise InvalidInputError(f"there is no scan file {path}")
+        raise InvalidInputError(f"there is no scan file {path} (`scan` with `out` writes one)")
     return _read_csv(target) if target.suffix.lower() == ".csv" else _read_parquet(target)
 
 
@@ -170,7 +170,7 @@ def _read_csv(path: Path) -> dict[Key, Row]:
                 row = _row_of(cells, f"{path}, line {lines.line_num}")
                 table[key_of(row)] = row
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInputError(f"{path} is not a scan file: {error}") from error
+        raise InvalidInputError(f"{path} is not a scan file: {error} (give another file, or remove it)") from error
     return table
 
 
@@ -205,7 +205,8 @@ def _read_parquet(path: Path) -> dict[Key, Row]:
         _check_columns(path, content.column_names)
         rows = content.cast(_schema()).to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path} is not a Parquet file of a scan, or damaged: {' '.join(str(error).split())}") from error
+        why = " ".join(str(error).split())
+        raise InvalidInputError(f"{path} is not a Parquet file of a scan, or damaged: {why} (give another file, or remove it)") from error
     table: dict[Key, Row] = {}
     for number, row in enumerate(rows):
         for name, (_, kind) in COLUMNS.items():

@@ -91,10 +91,8 @@ def proportion_sensitivity(classes: ClassDistribution, loss: Loss, which: int) -
         The optimum has collapsed, or the loss depends on whole counts.
     """
     if isinstance(loss, SupConFullBatch) or not loss.respects_groups:
-        raise IncompatibleError("`loss` must depend smoothly on class proportions alone; the full batch and explicit laws do not")
-    _checks.integer("which", which, at_least=0)
-    if which >= classes.num_classes:
-        raise InvalidInputError(f"`which` must be a class index from 0 to {classes.num_classes - 1}; got {which}")
+        raise IncompatibleError("`loss` must depend smoothly on class proportions; the full batch and explicit laws do not (use SupCon)")
+    which = _checks.index("which", which, classes.num_classes)
     geometry = _spread(classes, loss)
     groups, cosines, own = _single_out(classes.groups, geometry.group_cosines, which)
     program = ClassMeanProgram(groups, loss, loss.rows(groups), np.zeros(groups.sizes.size, dtype=np.bool_))
@@ -109,7 +107,8 @@ def proportion_sensitivity(classes: ClassDistribution, loss: Loss, which: int) -
 
 def _spread(classes: ClassDistribution, loss: Loss) -> Geometry:
     if classes.num_classes > LARGEST:
-        raise InvalidInputError(f"`classes` must be at most {LARGEST} for a C x C sensitivity; got {classes.num_classes}")
+        most = f"at most {LARGEST} for a C x C sensitivity"
+        raise InvalidInputError(f"`classes` must be {most}; got {classes.num_classes} (take differences of `solve`)")
     geometry = solve(classes, loss)
     if geometry.rank < classes.num_classes - 1:
         raise IncompatibleError(

@@ -126,7 +126,8 @@ def collapse_ratio(program: ClassMeanProgram) -> float:
     """
     majority = int(np.argmax(program.rows.anchor_weight))
     if program.sizes[majority] != 1 or program.num_classes < 3:
-        raise InvalidInputError("total collapse needs one majority class and two minority classes or more; got a tie or two classes")
+        needs = "total collapse needs one majority class and two minority classes or more"
+        raise InvalidInputError(f"{needs}; got a tie or two classes (`solve` gives their geometry)")
     side = np.where(np.arange(program.sizes.size) == majority, 1.0, -1.0)
     log_force = program.log_gradient(side[:, None] * side[None, :])
     others = np.arange(program.sizes.size) != majority
@@ -193,7 +194,8 @@ def _usable(loss: Loss) -> None:
             "`loss` must depend on class proportions; the full batch depends on counts (use SupCon with its batch size)"
         )
     if not loss.respects_groups:
-        raise IncompatibleError("`loss` must treat classes by their proportions alone; an explicit negative_law does not")
+        needs = "`loss` must treat classes by their proportions alone"
+        raise IncompatibleError(f"{needs}; an explicit negative_law does not (use sampling='ucl' or 'scl')")
 
 
 def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] | None = None) -> CollapseThreshold:
@@ -232,7 +234,8 @@ def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] |
     else:
         given = np.asarray(split, dtype=np.float64)
         if given.ndim != 1 or given.size < 2 or not np.all(np.isfinite(given)) or given.min() <= 0:
-            raise InvalidInputError(f"`split` must be two or more positive numbers, one for each minority class; got {split!r}")
+            needs = "two or more positive numbers, one for each minority class"
+            raise InvalidInputError(f"`split` must be {needs}; got {split!r} (only their ratios matter)")
         count = given.size
         weights, sizes = _split(given)
     return CollapseThreshold.from_log_odds(threshold_log_odds(loss, weights, sizes), count, loss)

@@ -80,7 +80,7 @@ def plot_phase_diagram(
     _checks.choice("colour", colour, ("regime", "rank"))
     rows = (scan if isinstance(scan, Scan) else Scan.load(scan)).rows
     if not rows:
-        raise InvalidInputError("`scan` must hold at least one cell to be drawn; got none")
+        raise InvalidInputError("`scan` must hold at least one cell to be drawn; got none (scan a grid first)")
     upwards, across = class_axis(rows, y), second_axis(rows, x)
     panels = panels_of(rows, across.column)
     if len(panels) > MOST_PANELS:

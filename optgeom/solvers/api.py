@@ -234,13 +234,15 @@ def certify_gram(
     given = np.array(gram, dtype=np.float64)
     if given.shape != (classes.num_classes, classes.num_classes):
         shape = (classes.num_classes, classes.num_classes)
-        raise InvalidInputError(f"`gram` must have shape (C, C) = {shape} in class order; got {given.shape}")
+        raise InvalidInputError(f"`gram` must have shape (C, C) = {shape} in class order; got {given.shape} (one row a class)")
     if not np.all(np.isfinite(given)):
         row, column = np.argwhere(~np.isfinite(given))[0]
-        raise InvalidInputError(f"`gram` must be finite; got {given[row, column]} in row {row}, column {column}")
+        came = f"{given[row, column]} in row {row}, column {column}"
+        raise InvalidInputError(f"`gram` must be finite; got {came} (leave out classes without a mean)")
     diagonal = np.diag(given)
     if diagonal.min() <= 0:
-        raise InvalidInputError(f"`gram` must have a positive diagonal; got {diagonal.min()} in row {int(diagonal.argmin())}")
+        came = f"{diagonal.min()} in row {int(diagonal.argmin())}"
+        raise InvalidInputError(f"`gram` must have a positive diagonal; got {came} (it holds squared lengths)")
     program = ClassMeanProgram.build(classes, loss, grouped=False)
     if program.sizes.max() > 1:
         raise IncompatibleError("`gram` of a full batch with several singleton classes cannot be certified entry by entry; use solve")

@@ -155,13 +155,15 @@ def _batch(loss: Loss, batch: int | None, data: LabelledData) -> int:
     if isinstance(loss, SupCon):
         size = int(loss.batch_size)
         if batch is not None and batch != size:
-            raise IncompatibleError(f"`batch` must be the batch size of the loss, {size}, since the optimum depends on it; got {batch}")
+            wanted = f"the batch size of the loss, {size}, since the optimum depends on it"
+            raise IncompatibleError(f"`batch` must be {wanted}; got {batch} (leave it out, or change the loss)")
         return size
     if isinstance(loss, InfoNCE):
         least = int(loss.negatives) + 1
         size = max(BATCH, least) if batch is None else batch
         if size < least:
-            raise IncompatibleError(f"`batch` must be above the {least - 1} negatives of an anchor, which come from it; got {size}")
+            wanted = f"above the {least - 1} negatives of an anchor, which come from it"
+            raise IncompatibleError(f"`batch` must be {wanted}; got {size} (raise it, or lower the negatives)")
         return size
     return data.num_samples
 

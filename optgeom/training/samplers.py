@@ -41,7 +41,8 @@ class Sampler:
     def __init__(self, data: LabelledData, power: float = 1.0, shuffled: bool = False, seed: int = 0) -> None:
         self.power = _checks.real("power", power, hint="1 is instance sampling, 0 balanced, 0.5 square root")
         if shuffled and self.power != 1:
-            raise InvalidInputError(f"`power` must be 1 for shuffled epochs, which take every sample once; got {power!r}")
+            needs = "1 for shuffled epochs, which take every sample once"
+            raise InvalidInputError(f"`power` must be {needs}; got {power!r} (draw instead: shuffled=False)")
         counts = data.counts
         if counts.min() == 0:
             empty = data.names[int(counts.argmin())]

@@ -74,12 +74,12 @@ class Settings:
         _checks.choice("amp", self.amp, PRECISIONS)
         if self.clip_norm is not None:
             _checks.real("clip_norm", self.clip_norm, above=0.0, hint="None for no limit")
-        for name, least in (("momentum", "below 1"), ("average_from", "at most 1")):
+        for name, least, hint in (("momentum", "below 1", "0.9 is usual"), ("average_from", "at most 1", "a share of the steps")):
             value = getattr(self, name)
             if value > 1 or (name == "momentum" and value == 1):
-                raise InvalidInputError(f"`{name}` must be {least}; got {value!r}")
+                raise InvalidInputError(f"`{name}` must be {least}; got {value!r} ({hint})")
         if self.warmup >= self.steps:
-            raise InvalidInputError(f"`warmup` must be below `steps` = {self.steps}; got {self.warmup}")
+            raise InvalidInputError(f"`warmup` must be below `steps` = {self.steps}; got {self.warmup} (a tenth of them is usual)")
 
     def rate(self, step: int) -> float:
         """Learning rate of step 0, 1, ...: a function of the step alone, so that a resumed run needs nothing else."""
