@@ -54,6 +54,7 @@ def test_reset_and_the_same_numbers_again():
     with pytest.warns(UserWarning, match="before the ``update`` method"):
         empty = monitor.compute()
     assert empty["images"] == 0 and empty["classes_seen"] == 0 and math.isnan(empty["max_angle_error_deg"])
+    assert np.isnan(monitor.class_gram()).all() and math.isnan(empty["simplex_gram_distance"])
     assert_same(fed(monitor, rows, labels).compute(), found)
 
 

@@ -2,14 +2,10 @@ r"""How far the features of a training run are from the optimal geometry, step b
 
 Each image i of a recent batch has a weight w_i, and each class keeps
 
-    W = sum w_i,     W2 = sum w_i^2,     Q = sum w_i^2 |z_i|^2,     S = sum w_i z_i,        z_i the unit row, or the mean of its unit views,
-
-from which rho^2 = (|S|^2 - Q) / (W^2 - W2), the weighted mean of z_i . z_j over pairs of different images, and u = S / (W rho). With
-equal weights these are the directions of `optgeom.embeddings.directions`, free of the shortening that small samples cause. W^2 / W2 is
-the number of images of equal weight that would be as informative.
+    W = sum w_i,     W2 = sum w_i^2,     Q = sum w_i^2 |z_i|^2,     S = sum w_i z_i,        z_i the unit row, or the mean of its unit views.
 
 All of this is a sum over images, so several processes add up to what one process would have seen. It is one table, so that they exchange
-one message.
+one message. What the sums say, `optgeom.training.monitor_readings` computes.
 """
 
 from __future__ import annotations
@@ -18,28 +14,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from optgeom import _checks
-from optgeom._numerics import EPS, Array, arccos_clipped
+from optgeom._numerics import Array
 from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.losses.base import Loss
 from optgeom.solvers.api import solve
 from optgeom.training.losses.base import check_features, check_labels
+from optgeom.training.monitor_readings import FEWEST_IMAGES, SQUARED, SQUARES, SUMS, WEIGHT, class_directions, readings
 
-# Columns of the table before those of S; its rows are the classes, then these.
-WEIGHT, SQUARED, SQUARES, SUMS = 0, 1, 2, 3
-IGNORED, OUTSIDE, UNUSABLE, EXTRA_ROWS = 0, 1, 2, 3
-FORGOTTEN = 1e-3  # weight of a class that was last seen seven windows ago: the features have moved on
-FEWEST_IMAGES = 1.5  # W^2 / W2 of one image is 1, whose rho would be 0/0
+IGNORED, OUTSIDE, UNUSABLE, EXTRA_ROWS = 0, 1, 2, 3  # rows of the table after those of the classes
 FARTHEST_LABEL = 1_000_000  # a table says what labels up to this one mean
-EQUAL_COSINES = 1e-6  # as in a validation: below this standard deviation the optimum is a regular simplex
 
 
 class GeometryMonitor(Metric):
@@ -194,7 +185,7 @@ class GeometryMonitor(Metric):
 
         Of this process alone, unless within `with monitor.sync_context():`. Not clipped to [-1, 1], unit diagonal.
         """
-        return _directions(self._on_host()[: self.num_classes], self.min_images)[0]
+        return class_directions(self._on_host()[: self.num_classes], self.min_images)[0]
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add what another monitor of the same geometry has seen, as another process would."""
@@ -247,71 +238,6 @@ def _entries(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     entries[:, :SQUARES] = 1.0
     entries[:, SQUARES] = squares
     return entries, squares
-
-
-def readings(table: Array, optimal: Array, proportions: Array, min_images: float = FEWEST_IMAGES) -> dict[str, float]:
-    """The numbers of `GeometryMonitor.compute` from the sums of each class.
-
-    Parameters
-    ----------
-    table : (C, 3 + d)
-        W, W2, Q and S of each class.
-    optimal : (C, C)
-        Optimal Gram matrix.
-    proportions : (C,)
-        Class proportions that it is optimal for.
-    min_images : float
-        Least W^2 / W2 of a measured class.
-    """
-    gram, rho, images = _directions(table, min_images)
-    known = np.flatnonzero(np.diag(gram) == 1.0)
-    upper = np.triu_indices(known.size, 1)
-    cosines, target = gram[np.ix_(known, known)][upper], optimal[np.ix_(known, known)][upper]
-    # All classes would be on this simplex, also where only some are measured.
-    simplex = np.full_like(target, -1.0 / (optimal.shape[0] - 1))
-    size = float(np.sum(target**2))
-    spread = float(np.std(target)) if target.size else 0.0
-    missed = float(np.sum((cosines - target) ** 2))
-    weight, total = table[:, WEIGHT], float(table[:, WEIGHT].sum())
-    lengths = rho[~np.isnan(rho)]
-    return {
-        "max_angle_error_deg": _largest_error(cosines, target),
-        "gram_distance": float(np.sqrt(missed / size)) if size > 0 else np.nan,
-        "class_r2": 1.0 - missed / (target.size * spread**2) if spread >= EQUAL_COSINES else np.nan,
-        "simplex_max_angle_error_deg": _largest_error(cosines, simplex),
-        "simplex_gram_distance": float(np.sqrt(np.sum((cosines - simplex) ** 2) / size)) if size > 0 else np.nan,
-        "min_rho": float(lengths.min()) if lengths.size else np.nan,
-        "median_rho": float(np.median(lengths)) if lengths.size else np.nan,
-        "max_rho": float(lengths.max()) if lengths.size else np.nan,
-        "classes_seen": float(np.count_nonzero(weight > FORGOTTEN)),
-        "classes_measured": float(known.size),
-        "images": total,
-        "smallest_class_images": float(images[known].min()) if known.size else np.nan,
-        "proportions_distance": float(np.abs(weight / total - proportions).sum() / 2) if total > 0 else np.nan,
-    }
-
-
-def _directions(table: Array, min_images: float) -> tuple[Array, Array, Array]:
-    """(C, C) cosines with nan for classes that are not measured, (C,) rho with nan for too few images, and (C,) W^2 / W2."""
-    weight, squared, sums = table[:, WEIGHT], table[:, SQUARED], table[:, SUMS:]
-    seen = weight > FORGOTTEN
-    images = np.where(seen, weight**2 / np.where(seen, squared, 1.0), 0.0)
-    # Two images that came together, aged a thousand updates, are 2 up to rounding.
-    several = images >= min_images * (1 - 1e-9)
-    pairs = np.where(several, weight**2 - squared, 1.0)
-    rho_squared = np.where(several, (np.einsum("cd,cd->c", sums, sums) - table[:, SQUARES]) / pairs, np.nan)
-    known: npt.NDArray[np.bool_] = np.where(several, rho_squared, 0.0) > 8 * EPS
-    rho = np.sqrt(np.maximum(rho_squared, 0.0))
-    vectors = np.where(known[:, None], sums / np.where(known, weight * rho, 1.0)[:, None], np.nan)
-    gram = vectors @ vectors.T
-    gram[np.diag_indices_from(gram)] = np.where(known, 1.0, np.nan)
-    return gram, rho, images
-
-
-def _largest_error(cosines: Array, target: Array) -> float:
-    if not cosines.size:
-        return float("nan")
-    return float(np.abs(np.degrees(arccos_clipped(cosines)) - np.degrees(arccos_clipped(target))).max())
 
 
 def _solved(geometry: Any, loss: Any) -> Geometry:
