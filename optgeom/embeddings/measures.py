@@ -15,7 +15,8 @@ from optgeom.embeddings.deviation import Deviations
 from optgeom.embeddings.directions import Directions
 from optgeom.embeddings.excess_risk import ExcessRisk, excess_risk, risk_of_products
 from optgeom.embeddings.metrics.class_metrics import ClassMetrics, class_metrics, simplex_distance
-from optgeom.embeddings.metrics.empirical_risk import RiskEstimate, within_term
+from optgeom.embeddings.metrics.empirical_risk import within_term
+from optgeom.embeddings.metrics.estimate import NOTHING, RiskEstimate
 from optgeom.embeddings.metrics.sample_metrics import ROWS, SampleMetrics, sample_metrics
 from optgeom.embeddings.metrics.similarity import class_optimum_r2, procrustes_r2, sample_similarity_r2
 from optgeom.embeddings.metrics.spectrum import effective_rank, singular_values_of_scatter
@@ -271,7 +272,7 @@ def batches_of(loss: Any) -> int:
 
 def _caveats(found: RiskEstimate) -> str | None:
     said: Sequence[str] = [
-        found.convention if found.convention != "the loss itself, nothing left out" else "",
+        found.convention if found.convention != NOTHING else "",
         "other images of the class stood for views" if found.views_missing else "",
         f"{found.stand_ins} rows stood in for themselves, their classes being too small" if found.stand_ins else "",
     ]

@@ -16,60 +16,23 @@ another row is there. With `SupConFullBatch` and all rows given, this is SupCon 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
-from optgeom._numerics import Array, blocks, log_nonnegative
-from optgeom.embeddings.metrics.batches import Batches, stratified
-from optgeom.embeddings.metrics.empirical_loss import (
-    Cosines,
-    contrast_terms,
-    cosines_of_classes,
-    cosines_of_rows,
-    positives_of,
-    supcon_terms,
-)
-from optgeom.embeddings.metrics.estimate import Estimate
-from optgeom.embeddings.metrics.unit_rows import ENTRIES, Index, UnitRows
+from optgeom._numerics import Array
+from optgeom.embeddings.metrics.batches import Batches
+from optgeom.embeddings.metrics.empirical_loss import cosines_of_classes, cosines_of_rows, supcon_terms
+from optgeom.embeddings.metrics.estimate import RiskEstimate
+from optgeom.embeddings.metrics.pair_risk import Pairs, full_batch, in_pairs, law_of, uniform
+from optgeom.embeddings.metrics.unit_rows import UnitRows
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import InfoNCE, Loss, SupCon, SupConFullBatch
-from optgeom.losses.law import explicit
 
 ROWS = 4096
-SEEDS = 3
-ANCHORS = 256  # a draw of negatives costs as many binomials as there are rows, so each round takes a part of the anchors
 LIMIT = "the limit of the loss minus log(views * (batch_size - 1))"
-NOTHING = "the loss itself, nothing left out"
-
-
-@dataclass(frozen=True)
-class RiskEstimate(Estimate):
-    """An estimate of a risk.
-
-    Attributes
-    ----------
-    anchors : int
-        Anchor terms that were evaluated.
-    skipped : int
-        Of these, anchors without a positive: counted as 0 or left out, as the loss says.
-    stand_ins : int
-        Anchors, or rows of batches, for which the same row was taken again because its class has no other: the value is then too low.
-    views_missing : bool
-        The loss has several views and the rows have not: other rows of the class stood for views, and the value is rather too high.
-    convention : str
-        What the value leaves out, as `geometry.risk` does.
-    """
-
-    anchors: int = 0
-    skipped: int = 0
-    stand_ins: int = 0
-    views_missing: bool = False
-    convention: str = NOTHING
 
 
 def empirical_risk(
@@ -184,12 +147,12 @@ def _estimate(
         return _in_batches(found, loss, share, seed, batches, gram)
     if isinstance(loss, SupConFullBatch):
         number = _positive("counts", counts, found)
-        return _in_pairs(found, loss, _full_batch(found, loss, number), seed, 1, size, gram)
+        return in_pairs(found, loss, full_batch(found, loss, number), seed, 1, size, gram)
     if isinstance(loss, SupCon):
-        return _in_pairs(found, loss, _Pairs(share, _uniform(share), LIMIT), seed, 1, size, gram)
+        return in_pairs(found, loss, Pairs(share, uniform(share), LIMIT), seed, 1, size, gram)
     if isinstance(loss, InfoNCE):
         rounds = 1 if loss.negatives == math.inf else batches
-        return _in_pairs(found, loss, _Pairs(share, _law(loss, share)), seed, rounds, size, gram)
+        return in_pairs(found, loss, Pairs(share, law_of(loss, share)), seed, rounds, size, gram)
     raise IncompatibleError(f"`loss` must be SupCon, SupConFullBatch or InfoNCE; got {type(loss).__name__} (evaluate your own psi on rows)")
 
 
@@ -207,9 +170,6 @@ def _positive(name: str, values: npt.ArrayLike | None, found: UnitRows) -> Array
             f"`{name}` must be {found.num_classes} positive numbers, one a class; got shape {given.shape} (in the order of the codes)"
         )
     return given
-
-
-# ------------------------------------------------------------------------------------------------------------------ batches of SupCon
 
 
 def _in_batches(found: UnitRows, loss: SupCon, share: Array, seed: int, batches: int, gram: Array | None) -> RiskEstimate:
@@ -236,137 +196,3 @@ def _in_batches(found: UnitRows, loss: SupCon, share: Array, seed: int, batches:
     error = float(np.std(sums - value * over, ddof=1) / math.sqrt(batches) / over.mean())
     missing = loss.views > 1 and drawn.views_of is None
     return RiskEstimate(value, error, found.n, batches * size, batches * size - total, repeats, missing)
-
-
-# -------------------------------------------------------------------------------------------------- all pairs, weighted by their classes
-
-
-Mass = Callable[[Index], Array]
-
-
-@dataclass(frozen=True, eq=False)
-class _Pairs:
-    """A loss as a sum over pairs: weight of each class of anchors, and the mass of the negatives of each class.
-
-    `mass(c)` is (b, C) for anchor classes c (b,): the mass on the rows of every class, that of the anchor's own included.
-    """
-
-    anchor_weight: Array
-    mass: Mass
-    convention: str = NOTHING
-    skipped: int = 0
-
-
-def _uniform(share: Array) -> Mass:
-    return lambda classes: np.broadcast_to(share, (classes.size, share.size)).copy()
-
-
-def _law(loss: InfoNCE, share: Array) -> Mass:
-    if loss.negative_law is not None:
-        found = explicit(loss.negative_law, share.size)
-        matrix = found.other + np.diag(found.own)
-        return lambda classes: np.asarray(matrix[classes])
-    if loss.sampling == "ucl":
-        return _uniform(share)
-    if share.size == 1:
-        raise InvalidInputError("`sampling` 'scl' needs negatives of other classes; got rows of one class (use sampling='ucl')")
-    before = np.concatenate([[0.0], np.cumsum(share)[:-1]])
-    after = np.concatenate([np.cumsum(share[::-1])[::-1][1:], [0.0]])
-    rest = before + after  # summed: 1 - share loses the digits of rare classes beside a large one
-
-    def mass(classes: Index) -> Array:
-        table = share[None, :] / rest[classes][:, None]
-        table[np.arange(classes.size), classes] = 0.0
-        return np.asarray(table)
-
-    return mass
-
-
-def _full_batch(found: UnitRows, loss: SupConFullBatch, counts: Array | None) -> _Pairs:
-    number = found.image_counts.astype(np.float64) * loss.views if counts is None else counts
-    several = number > 1
-    if not several.any():
-        raise InvalidInputError("`counts` must hold a class with two rows or more; got only singletons (SupCon is undefined, not 0)")
-    weight = np.where(several, number, 0.0)
-
-    def mass(classes: Index) -> Array:
-        table = np.broadcast_to(number, (classes.size, number.size)).copy()
-        table[np.arange(classes.size), classes] -= 1.0
-        return table
-
-    return _Pairs(weight / (number.sum() if loss.singletons == "zero" else weight.sum()), mass, skipped=int(np.sum(~several)))
-
-
-def _in_pairs(found: UnitRows, loss: Loss, pairs: _Pairs, seed: int, rounds: int, size: int, gram: Array | None) -> RiskEstimate:
-    rng = np.random.default_rng(seed)
-    whole = found.n <= size
-    values: list[float] = []
-    anchors, stand_ins, rows = 0, 0, found.n
-    repeats = 1 if whole else SEEDS
-    per_sample = -(-rounds // repeats)
-    for _ in range(repeats):
-        part = found if whole else found.subset(stratified(found.codes, found.num_classes, size, rng))
-        rows = min(rows, part.n)
-        took = [_round(part, loss, pairs, rng, gram) for _ in range(per_sample)]
-        drawn = [value for value, _, _ in took]
-        values += drawn if whole else [float(np.mean(drawn))]
-        anchors += sum(number for _, number, _ in took)
-        stand_ins += sum(alone for _, _, alone in took)
-    held = Estimate.exact(values[0], rows) if len(values) == 1 else Estimate.of_repeats(values, rows)
-    several_views = isinstance(loss, SupConFullBatch) and loss.views > 1
-    missing = several_views and not found.has_views
-    return RiskEstimate(held.value, held.standard_error, rows, anchors, pairs.skipped, stand_ins, missing, pairs.convention)
-
-
-def _round(part: UnitRows, loss: Loss, pairs: _Pairs, rng: np.random.Generator, gram: Array | None) -> tuple[float, int, int]:
-    """One evaluation over anchors: (value, anchors, anchors that stand in for themselves)."""
-    per_class = part.counts.astype(np.float64)
-    weight = (pairs.anchor_weight / per_class)[part.codes]
-    finite = isinstance(loss, InfoNCE) and loss.negatives != math.inf
-    chosen = np.flatnonzero(weight > 0)
-    if finite and chosen.size > ANCHORS:
-        chosen = np.sort(rng.choice(part.n, ANCHORS, p=weight / weight.sum()))
-        weight = np.full(part.n, weight.sum() / ANCHORS)
-    images = None if isinstance(loss, SupConFullBatch) else part.images
-    log_alpha = float(log_nonnegative(loss.alpha)) if isinstance(loss, InfoNCE) else -math.inf
-    rows = part.take(slice(None))
-    similar: Sequence[Cosines] = [cosines_of_rows(rows)]
-    if gram is not None:
-        similar = [*similar, cosines_of_classes(gram, part.codes)]
-    total, alone = 0.0, 0
-    for block in blocks(chosen.size, part.n, ENTRIES):
-        at = chosen[block]
-        positives, stands = positives_of(at, part.codes, images)
-        alone += stands
-        log_weights = _log_weights(part.codes, per_class, at, positives, pairs.mass(part.codes[at]), loss, rng)
-        terms = [contrast_terms(cosines(at), positives, log_weights, log_alpha, loss.temperature) for cosines in similar]
-        total += float(np.sum(weight[at] * (terms[0] if gram is None else terms[0] - terms[1])))
-    return total, int(chosen.size), alone
-
-
-def _log_weights(
-    codes: Index, per_class: Array, at: Index, positives: npt.NDArray[np.bool_], mass: Array, loss: Loss, rng: np.random.Generator
-) -> Array:
-    """(b, n) log weight of each row as a negative: the mass of its class, or a draw of it, over the rows of the class."""
-    each = (mass / per_class[None, :])[:, codes]
-    own = mass[np.arange(at.size), codes[at]] / positives.sum(axis=1)
-    same = codes[at][:, None] == codes[None, :]
-    each = np.where(same, np.where(positives, own[:, None], 0.0), each)
-    if not isinstance(loss, InfoNCE) or loss.negatives == math.inf:
-        return log_nonnegative(each)
-    factor = 1.0 if loss.negatives_reduction == "sum" else 1.0 / loss.negatives
-    return log_nonnegative(_drawn(each, int(loss.negatives), rng) * factor)
-
-
-def _drawn(masses: Array, number: int, rng: np.random.Generator) -> Array:
-    """(b, n) how often each row comes up among `number` independent negatives of each anchor."""
-    if 4 * number > masses.shape[1]:
-        return rng.multinomial(number, masses / masses.sum(axis=1, keepdims=True)).astype(np.float64)
-    # A binomial for each of n rows costs more than finding a few draws in the cumulative law.
-    law = np.cumsum(masses, axis=1)
-    found = np.empty_like(masses)
-    for anchor, cumulative in enumerate(law):
-        # In (0, total] and from the left: neither rounding nor a row without mass is ever hit.
-        at = np.searchsorted(cumulative, (1.0 - rng.random(number)) * cumulative[-1], side="left")
-        found[anchor] = np.bincount(at, minlength=cumulative.size)
-    return found

@@ -9,6 +9,8 @@ from typing import Self
 
 import numpy as np
 
+NOTHING = "the loss itself, nothing left out"
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -41,3 +43,28 @@ class Estimate:
             return cls(math.nan, math.nan, rows)
         error = float(found.std(ddof=1) / math.sqrt(found.size)) if found.size > 1 else math.nan
         return cls(float(found.mean()), error, rows)
+
+
+@dataclass(frozen=True)
+class RiskEstimate(Estimate):
+    """An estimate of a risk.
+
+    Attributes
+    ----------
+    anchors : int
+        Anchor terms that were evaluated.
+    skipped : int
+        Of these, anchors without a positive: counted as 0 or left out, as the loss says.
+    stand_ins : int
+        Anchors, or rows of batches, for which the same row was taken again because its class has no other: the value is then too low.
+    views_missing : bool
+        The loss has several views and the rows have not: other rows of the class stood for views, and the value is rather too high.
+    convention : str
+        What the value leaves out, as `geometry.risk` does.
+    """
+
+    anchors: int = 0
+    skipped: int = 0
+    stand_ins: int = 0
+    views_missing: bool = False
+    convention: str = NOTHING
