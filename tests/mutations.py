@@ -1,4 +1,4 @@
-"""Ten wrong signs and factors, each put into a copy of the package: the suite must notice every one of them.
+"""Wrong signs and factors, each put into a copy of the package: the suite must notice every one of them.
 
     python tests/mutations.py            all of them, one after the other
     python tests/mutations.py SupCon     those with this in their name

@@ -14,6 +14,7 @@ from optgeom.losses.base import Loss
 from optgeom.losses.infonce import InfoNCE
 from optgeom.losses.supcon import SupCon
 from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.realization.weights import Weights
 
 # InfoNCE with infinitely many negatives and no positive in the denominator: the limit of SupCon.
 LIMIT: dict[str, Any] = {"negatives": math.inf, "alpha": 0.0, "negatives_reduction": "mean"}
@@ -77,3 +78,21 @@ def collapsed(classes: int) -> np.ndarray:
     v = np.ones(classes)
     v[1:] = -1.0
     return np.outer(v, v)
+
+
+def simplex(classes: int) -> np.ndarray:
+    """Gram matrix of the regular simplex."""
+    return off_diagonal(-1 / (classes - 1), classes)
+
+
+def circle(count: int = 16) -> np.ndarray:
+    """Evenly spaced points of the unit circle."""
+    angle = 2 * np.pi * np.arange(count) / count
+    return np.column_stack([np.cos(angle), np.sin(angle)])
+
+
+def expanded(weights: Weights, cosines: np.ndarray) -> np.ndarray:
+    """(n, n) cosines of samples whose groups coincide, from group form."""
+    full = cosines[np.ix_(weights.index, weights.index)].copy()
+    np.fill_diagonal(full, 1.0)
+    return full

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import expanded
 
 from optgeom.certificates.repair import repair
 from optgeom.certificates.weighted import WeightedCertified, certify_weighted
@@ -140,12 +141,6 @@ def grouped_and_apart(labels: Matrix, tau: float) -> tuple[Weights, WeightedProg
     rows = w / w.sum(axis=1, keepdims=True)
     apart = WeightedProgram(np.ones(n, dtype=np.int64), 1.0 - np.eye(n), rows, np.ones(n, dtype=bool), tau)
     return weights, program_of(weights, tau), apart
-
-
-def expanded(weights: Weights, cosines: Matrix) -> Matrix:
-    full = cosines[np.ix_(weights.index, weights.index)].copy()
-    np.fill_diagonal(full, 1.0)
-    return full
 
 
 # Sizes with and without single samples; at the lower temperatures nearly realizable, at the higher ones groups that coincide.

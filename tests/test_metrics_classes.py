@@ -7,16 +7,13 @@ import warnings
 
 import numpy as np
 import pytest
+from clouds import unit
 
 from optgeom.embeddings.metrics.class_metrics import cdnv, class_metrics, nc1, simplex_distance
 from optgeom.embeddings.metrics.spectrum import effective_rank, singular_values, singular_values_of_scatter
 from optgeom.embeddings.moments import ClassMoments, WithinClass
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import simplex_vertices
-
-
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def cloud(counts, dim=5, sigma=0.4, seed=0):

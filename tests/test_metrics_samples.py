@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from clouds import unit
 from scipy.spatial import procrustes
 
 from optgeom.embeddings.metrics.neighbours import neighbours
@@ -14,10 +15,6 @@ from optgeom.embeddings.metrics.similarity import procrustes_r2, sample_similari
 from optgeom.embeddings.metrics.unit_rows import UnitRows
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import simplex_vertices
-
-
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def with_views(images, views, dim=4, sigma=0.3, seed=0, classes=3):

@@ -10,7 +10,7 @@ import pytest
 import scipy.linalg
 import scipy.optimize
 import scipy.sparse
-from reference import GOLDEN
+from reference import GOLDEN, circle
 
 import optgeom as og
 from optgeom.errors import InvalidInputError
@@ -184,11 +184,6 @@ def test_many_samples_of_few_unequal_classes(factor: float) -> None:
 
 
 # --- labels recovered ----------------------------------------------------------------------------------------------------------------
-
-
-def circle(count: int = 16) -> np.ndarray:
-    angle = 2 * np.pi * np.arange(count) / count
-    return np.column_stack([np.cos(angle), np.sin(angle)])
 
 
 def test_circle_labels_are_the_embedding_up_to_rotation() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import math
-from pathlib import Path
 
 import pytest
+import scripts
 
 torch = pytest.importorskip("torch")
 
@@ -15,15 +14,10 @@ from compositions import class_means  # noqa: E402
 
 from optgeom.training.losses import SupConLoss  # noqa: E402
 
-DOCS = Path(__file__).parent.parent / "docs"
-
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("shuffled_epochs", DOCS / "shuffled_epochs.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.script("shuffled_epochs")
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.1])
@@ -43,7 +37,7 @@ def test_every_batch_counted_out(script, counts, size, temperature):
 
 
 def test_the_page_holds_the_figures(script):
-    page = (DOCS / "losses-in-torch.md").read_text(encoding="utf-8")
+    page = (scripts.DOCS / "losses-in-torch.md").read_text(encoding="utf-8")
     header, rule, *rows = script.lines(["digits"])
     assert f"{header}\n{rule}\n" in page
     for row in rows:

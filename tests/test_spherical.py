@@ -6,18 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from reference import GOLDEN
+from reference import GOLDEN, circle
 from scipy.optimize import minimize_scalar
 
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import align
 from optgeom.realization import spherical
 from optgeom.realization.weights import Weights
-
-
-def circle(count: int = 16) -> np.ndarray:
-    angle = 2 * np.pi * np.arange(count) / count
-    return np.column_stack([np.cos(angle), np.sin(angle)])
 
 
 def dense_target(weights: Weights, temperature: float, shift: float) -> np.ndarray:

@@ -6,15 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from reference import simplex
 from simulated import judged, long_tail, means_of, optimum, sample, unit
 
 from optgeom.embeddings.deviation import Deviations, deviations
 from optgeom.embeddings.directions import class_directions
 from optgeom.embeddings.intervals import PairIntervals
-
-
-def simplex(classes):
-    return np.where(np.eye(classes) > 0, 1.0, -1 / (classes - 1))
 
 
 def exact_rows(gram, copies=3, dim=None):

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from reference import simplex
 from simulated import judged, means_of, moments_of, optimum, sample, turned, unit, within_of
 
 from optgeom.embeddings.deviation import deviations
@@ -13,10 +14,6 @@ from optgeom.embeddings.directions import class_directions
 from optgeom.embeddings.intervals import pair_intervals
 from optgeom.embeddings.verdict import embedding_verdict
 from optgeom.errors import InvalidInputError
-
-
-def simplex(classes):
-    return np.where(np.eye(classes) > 0, 1.0, -1 / (classes - 1))
 
 
 def tight(means, copies=4):

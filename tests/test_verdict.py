@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from reference import GOLDEN
+from reference import GOLDEN, circle
 
 from optgeom.errors import InvalidInputError
 from optgeom.realization.verdict import judge, realise, soft_supcon_temperature, sphere_of
@@ -16,11 +16,6 @@ from optgeom.realization.weights import Weights
 RNG = np.random.default_rng(0)
 CLASSES = np.repeat([0, 1, 2], [10, 3, 1])
 CLOUD = RNG.normal(size=(15, 3))
-
-
-def circle(count: int = 16) -> np.ndarray:
-    angle = 2 * np.pi * np.arange(count) / count
-    return np.column_stack([np.cos(angle), np.sin(angle)])
 
 
 def row_misfit(weights: Weights, embedding: np.ndarray, similarity: str, tau: float) -> float:

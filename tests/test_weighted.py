@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import random_gram
+from reference import expanded, random_gram
 
 from optgeom.certificates.weighted import certify_weighted, lower_bound
 from optgeom.errors import InvalidInputError
@@ -70,12 +70,6 @@ def matrices() -> dict[str, Matrix]:
 MATRICES = matrices()
 
 
-def lifted(weights: Weights, cosines: Matrix) -> Matrix:
-    full = cosines[np.ix_(weights.index, weights.index)].copy()
-    np.fill_diagonal(full, 1.0)
-    return full
-
-
 def group_gram(weights: Weights, seed: int) -> Matrix:
     """Group-form Gram matrix in which the samples of a group differ: random group means within the ball."""
     rng = np.random.default_rng(seed)
@@ -94,10 +88,10 @@ def test_loss_and_gradient_are_those_of_the_samples(name: str, tau: float) -> No
     program = program_of(weights, tau)
     for seed in range(3):
         cosines = group_gram(weights, seed)
-        gram = lifted(weights, cosines)
+        gram = expanded(weights, cosines)
         assert np.linalg.eigvalsh(gram)[0] > -1e-14
         assert program.risk(cosines) == pytest.approx(dense_loss(MATRICES[name], gram, tau), abs=1e-13)
-        found = lifted(weights, program.gradient(cosines))
+        found = expanded(weights, program.gradient(cosines))
         assert found[hollow(7)] == pytest.approx(dense_gradient(MATRICES[name], gram, tau)[hollow(7)], abs=1e-13)
 
 
@@ -260,7 +254,7 @@ def test_grouped_and_apart_give_the_same_bound(kind: str) -> None:
     best = optimal(weights, tau)
     for share in (0.0, 0.01, 0.3, 1.0):
         at = share * group_gram(weights, 2) + (1 - share) * best
-        left, right = certify_weighted(grouped, at), certify_weighted(single, lifted(weights, at))
+        left, right = certify_weighted(grouped, at), certify_weighted(single, expanded(weights, at))
         assert left.risk == pytest.approx(right.risk, abs=1e-13)
         assert left.rank == right.rank
         assert left.certificate.gap == pytest.approx(right.certificate.gap, rel=1e-6, abs=1e-12)

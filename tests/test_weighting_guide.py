@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
-
-DOCS = Path(__file__).parent.parent / "docs"
+import scripts
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("weighting_table", DOCS / "weighting_table.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.script("weighting_table")
 
 
 def test_the_page_holds_the_table(script):
-    page = (DOCS / "weighting-guide.md").read_text(encoding="utf-8")
+    page = (scripts.DOCS / "weighting-guide.md").read_text(encoding="utf-8")
     stated = page.split(script.BEGIN)[1].split(script.END)[0].strip()
     assert stated == script.table()
 
 
 def test_write_restores_the_page_and_draws(script, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
-    page = (DOCS / "weighting-guide.md").read_text(encoding="utf-8")
+    page = (scripts.DOCS / "weighting-guide.md").read_text(encoding="utf-8")
     (tmp_path / "images").mkdir()
     (tmp_path / "page.md").write_text(page.replace("| realizable in 2 dimensions |", "| outdated |"), encoding="utf-8")
     monkeypatch.setattr(script, "PAGE", tmp_path / "page.md")

@@ -15,6 +15,7 @@ import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array, blocks
+from optgeom.embeddings.metrics.empirical_loss import cosines_of_rows
 from optgeom.embeddings.metrics.unit_rows import ENTRIES, normalised
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import align, from_gram
@@ -50,7 +51,7 @@ def sample_similarity_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: st
     given, target = _pair(rows, optimum)
     if _checks.choice("latent", latent, LATENTS) == "cosine":
         given, target = _unit("rows", given), _unit("optimum", target)
-        return _r2(_cosines(given), _cosines(target), given.shape[0])
+        return _r2(cosines_of_rows(given), cosines_of_rows(target), given.shape[0])
     return _r2(_distances(given), _distances(target), given.shape[0])
 
 
@@ -157,10 +158,6 @@ def class_optimum_r2(counts: npt.ArrayLike, sums: npt.ArrayLike, scatter: npt.Ar
 
 
 Similarities = Callable[[slice], Array]
-
-
-def _cosines(rows: Array) -> Similarities:
-    return lambda block: np.asarray(np.clip(rows[block] @ rows.T, -1.0, 1.0))
 
 
 def _distances(rows: Array) -> Similarities:
