@@ -128,7 +128,13 @@ class Geometry:
 
     @functools.cached_property
     def gram(self) -> Array:
-        """(C, C) Gram matrix of the class means, unit diagonal, in class order."""
+        """(C, C) Gram matrix of the class means, unit diagonal, in class order.
+
+        Raises
+        ------
+        InvalidInputError
+            More classes than fit in memory: the group form says the same.
+        """
         if self.num_classes > LARGEST_GRAM:
             raise InvalidInputError(
                 f"`gram` of {self.num_classes} classes would need {self.num_classes**2 * 8 / 2**30:.0f} GiB; "
@@ -137,7 +143,18 @@ class Geometry:
         return read_only(group_matrix.expand(self.group_cosines, np.ones(self.group_sizes.size), self.index))
 
     def cosine(self, first: int, second: int) -> float:
-        """Cosine between the means of two classes."""
+        """Cosine between the means of two classes.
+
+        Parameters
+        ----------
+        first, second : int
+            Class indices, 0 to C - 1; equal ones have cosine 1.
+
+        Raises
+        ------
+        InvalidInputError
+            No such class.
+        """
         first, second = _checks.index("first", first, self.num_classes), _checks.index("second", second, self.num_classes)
         return 1.0 if first == second else float(self.group_cosines[self.index[first], self.index[second]])
 

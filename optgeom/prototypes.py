@@ -89,6 +89,11 @@ def align(source: Array, target: Array) -> Array:
 
     Both are (n, d); the narrower one is padded with zeros. Returns (n, max d).
 
+    Raises
+    ------
+    InvalidInputError
+        Tables of different lengths, or not finite.
+
     References
     ----------
     Schoenemann 1966, A generalized solution of the orthogonal Procrustes problem.

@@ -45,6 +45,11 @@ def second_smallest_eigenvalue(classes: ClassDistribution, loss: Loss) -> float:
     """Smallest eigenvalue of the Newton solution A on the complement of its kernel z; NaN where Newton has none.
 
     Positive iff the optimum has rank C - 1. Classes that coincide whatever the parameters (singletons of the full batch) make it 0.
+
+    Raises
+    ------
+    IncompatibleError
+        A loss that is neither a log-sum loss nor separable.
     """
     whole = ClassMeanProgram.build(classes, loss)
     program = whole.merged()

@@ -61,6 +61,12 @@ class Sensitivity:
 def temperature_sensitivity(classes: ClassDistribution, loss: Loss) -> Sensitivity:
     """dA/dtau and dF/dtau.
 
+    Parameters
+    ----------
+    classes : ClassDistribution
+        At most 2000 classes.
+    loss : Loss
+
     Raises
     ------
     IncompatibleError
@@ -82,6 +88,15 @@ def temperature_sensitivity(classes: ClassDistribution, loss: Loss) -> Sensitivi
 
 def proportion_sensitivity(classes: ClassDistribution, loss: Loss, which: int) -> Sensitivity:
     """dA/d log lam_c for one class: its number of samples grows by the factor 1 + eps, the proportions are normalised again.
+
+    Parameters
+    ----------
+    classes : ClassDistribution
+        At most 2000 classes.
+    loss : Loss
+        With negatives that depend on proportions alone.
+    which : int
+        Class index, 0 to C - 1.
 
     Raises
     ------

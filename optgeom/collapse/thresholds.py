@@ -244,7 +244,15 @@ def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] |
 def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | None:
     """Majority odds of given classes against the odds at which total collapse begins, the split among the minorities held.
 
-    None where the question has no answer: two classes, a tie for the largest class, or a loss that depends on more than proportions.
+    Parameters
+    ----------
+    classes : ClassDistribution
+    loss : Loss
+
+    Returns
+    -------
+    CollapseMargin or None
+        None where the question has no answer: two classes, a tie for the largest class, or a loss that depends on more than proportions.
     """
     groups = classes.groups
     if classes.num_classes < 3 or groups.sizes[0] != 1 or not loss.respects_groups or isinstance(loss, SupConFullBatch):

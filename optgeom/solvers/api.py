@@ -226,10 +226,28 @@ def certify_gram(
     The diagonal is brought to 1 and the matrix made symmetric first; how far that and the clipping to positive semidefinite moved an
     entry is `primal_shift`.
 
+    Parameters
+    ----------
+    gram : (C, C)
+        Inner products of class means.
+    classes : ClassDistribution
+        C classes, in the order of the rows.
+    loss : Loss
+    tolerance : float
+        > 0: largest duality gap relative to 1 + |risk|.
+    backward_tolerance : float
+        > 0: largest relative change of a gradient entry that makes the dual exactly feasible.
+
+    Returns
+    -------
+    Certificate
+
     Raises
     ------
     InvalidInputError
-        A matrix that is not (C, C), not finite, or has a diagonal entry that is not positive.
+        A matrix that is not (C, C), not finite, or has a diagonal entry that is not positive; a tolerance that is not positive.
+    IncompatibleError
+        The full batch with several classes of a single row, which cannot be judged entry by entry.
     """
     given = np.array(gram, dtype=np.float64)
     if given.shape != (classes.num_classes, classes.num_classes):
