@@ -96,6 +96,7 @@ def encode(labels: Any, ignore: Sequence[int | str] = ()) -> EncodedLabels:
 
 
 def as_array(labels: Any) -> npt.NDArray[Any]:
+    """Labels as numpy sees them; a list of text with other things in it stays one of objects."""
     try:
         array = np.asarray(labels)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -163,6 +164,7 @@ def same_kind(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[
 
 
 def whole_numbers(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[np.int64]:
+    """Floats that are whole numbers as such; NaN is refused as missing, fractions and numbers above 2^53 as no classes."""
     missing = np.isnan(array)
     if missing.any():
         row = int(missing.argmax())
@@ -179,6 +181,7 @@ def whole_numbers(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDAr
 
 
 def distinct_integers(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """The distinct values, ascending, and the place of each entry among them."""
     lowest, highest = int(array.min()), int(array.max())
     if highest - lowest > 4 * array.size:
         found, codes = np.unique(array, return_inverse=True)
