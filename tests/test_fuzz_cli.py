@@ -25,12 +25,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(numbers=st.lists(st.integers(0, 2**16 - 1), min_size=13, max_size=13))
 def test_any_options(folder: Path, numbers: list[int]) -> None:
     left = iter(numbers)
-    arguments = cli_harness.compose(lambda size: next(left) % size)
+    arguments = cli_harness.compose(lambda size: next(left) % size, cli_harness.COMMANDS)
     with watched(" ".join(arguments)):
         cli_harness.attack(arguments, folder)
 
 
-@pytest.mark.parametrize("command", cli_harness.COMMANDS)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(numbers=st.lists(st.integers(0, 2**16 - 1), min_size=13, max_size=13))
+def test_any_options_of_searches_and_trainings(folder: Path, numbers: list[int]) -> None:
+    pytest.importorskip("torch")
+    left = iter(numbers)
+    arguments = cli_harness.compose(lambda size: next(left) % size, cli_harness.RUNS)
+    with watched(" ".join(arguments)):
+        cli_harness.attack(arguments, folder)
+
+
+@pytest.mark.parametrize("command", [*cli_harness.COMMANDS, *cli_harness.RUNS])
 def test_options_are_found(command: str) -> None:
     names = [option.name for option in cli_harness.OPTIONS[command]]
     assert "--json" in names and len(set(names)) == len(names)
@@ -47,6 +57,9 @@ def test_options_are_found(command: str) -> None:
         (3, "solve", ["--counts", "9,5,1", "--loss", "supcon", "--views", "9" * 400], "`views` must be a whole number >= 1; got a whole"),
         (3, "threshold", ["--minorities", "9" * 400], "`minorities` must be a whole number >= 2; got a whole number of more than"),
         (3, "threshold", ["--minorities", "9" * 100, "--batch-size", "16"], "`minorities` must be at most 2^53"),
+        (3, "recover", ["--max-angle", "60", "--kappa", "1e300"], "`kappa` must be at most 1e+06; got 1e+300"),
+        (3, "recover", ["--dimension", "9" * 20], "`dimension` must be at most 10000; got 99999999999999999999"),
+        (3, "recover", ["--dimension", "9" * 20, "--fixed", "9" * 19], "`dimension` must be at most 10000"),
         (3, "realize", ["--labels", "y.npy", "--plot", "no/o.png"], "the folder no does not exist (make it first)"),
     ],
 )
@@ -83,3 +96,13 @@ def test_a_split_whose_sum_overflows_or_vanishes() -> None:
     assert og.collapse_threshold(loss, split=[1e308, 1e308]).log_odds == pytest.approx(even, abs=1e-12)
     # One negative, and the positive left out: A lam = 0 has a solution until the majority outweighs all others together.
     assert og.collapse_threshold(og.InfoNCE(1, 1, 0.0), split=[1, 1e-100]).log_odds == pytest.approx(0, abs=1e-8)
+
+
+def test_no_proof_of_a_recovery_and_its_result(folder: Path) -> None:
+    options = ["recover", "--slices", "6", "--per-slice", "3", "--max-angle", "60", "--tolerance", "1e-300"]
+    assert cli_harness.attack([*options, "--json"], folder) == 4
+    assert cli_harness.attack([*options, "--plot", "o.svg"], folder) == 4 and not (folder / "o.svg").exists()
+
+
+def test_a_temperature_whose_square_overflows(folder: Path) -> None:
+    assert cli_harness.attack(["solve", "--proportions", ".5,.3,.2", "--temperature", "1e300", "--json"], folder) in (0, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
@@ -89,6 +90,21 @@ def test_cap(d, angle, kappa):
     within(cosines(z, z_plus), moment(1) / moment(0))
     within(np.exp(law.log_density(z, law.sample_support(np.random.default_rng(6), z))) * law.share, 1.0, 5)
     assert law.full_support == (angle == 180)
+
+
+@pytest.mark.parametrize(("d", "angle"), [(100, 0.001), (5000, 60.0), (10_000, 30.0)])
+def test_caps_whose_share_underflows(d, angle):
+    with mpmath.workdps(50):
+        sine = mpmath.sin(mpmath.radians(mpmath.mpf(angle)))
+        wanted = mpmath.log(mpmath.betainc((d - 1) / mpmath.mpf(2), 0.5, 0, sine**2, regularized=True) / 2)
+        # E |z+ - z|^2 = 2 - 2 E cos, and the integral of sin^(d-2) cos is elementary.
+        area = mpmath.sqrt(mpmath.pi) * mpmath.gamma(mpmath.mpf(d - 1) / 2) / mpmath.gamma(mpmath.mpf(d) / 2)
+        cosine = sine ** (d - 1) / (d - 1) / (area * mpmath.exp(wanted))
+    law = Cap(d, angle)
+    assert law.log_total == pytest.approx(float(wanted), rel=1e-9)
+    assert law.mean_square_change().sum() == pytest.approx(float(2 - 2 * cosine), rel=1e-6)
+    rng = np.random.default_rng(7)
+    assert law.contains(*law.sample_pairs(rng, 10)).all()
 
 
 def test_mixture():

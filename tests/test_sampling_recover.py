@@ -104,10 +104,19 @@ def test_other_laws():
     assert mixed.diversity.holds and mixed.optimum.certified
 
 
+def test_maps_into_more_dimensions_than_points():
+    found = og.recover(3, fixed=1, dim=2000, **SMALL)
+    enough = og.recover(3, fixed=1, dim=60, **SMALL)
+    assert found.in_dimension.dimension == 2000 and found.loss_best_in_dimension == enough.loss_best_in_dimension
+    assert found.loss_best_in_dimension == pytest.approx(found.loss_optimum_any_dimension, abs=1e-6)
+
+
 def test_not_certified_carries_the_optimum():
     with pytest.raises(NotCertifiedError, match="is not certified") as caught:
         og.recover(3, fixed=1, tolerance=1e-15, **SMALL)
-    assert caught.value.geometry.loss > 0
+    found = caught.value.geometry
+    assert found.optimum.loss > 0 and not found.certified and not found.as_dict()["certificate"]["certified"]
+    assert found.verdict.startswith("not certified, so only an indication: the loss does not recover the latents")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,13 @@ import optgeom as og
 
 torch = pytest.importorskip("torch")
 
+from optgeom_cli.train_options import interruptible  # noqa: E402
 from training_cases import blobs  # noqa: E402
 
+from optgeom.errors import IncompatibleError, InvalidInputError  # noqa: E402
+from optgeom.training.augmentation import Augmentation  # noqa: E402
+from optgeom.training.device import choose_device  # noqa: E402
+from optgeom.training.encoder_run import train_encoder  # noqa: E402
 from optgeom.training.features import ClassMeanTask  # noqa: E402
 from optgeom.training.log import read_log  # noqa: E402
 
@@ -130,7 +135,21 @@ def test_resume(folder):
     ("code", "arguments", "message"),
     [
         (2, (*FEATURES, "--resume"), "--resume goes with --out DIR"),
-        (2, (*FEATURES, "--exact", "--resume", "--out", "new"), "--resume goes with random batches"),
+        (2, (*FEATURES, "--exact", "--resume", "--out", "new"), "--resume and --exact exclude each other"),
+        (2, (*FEATURES, "--exact", "--steps", "15000", "--optimizer", "sgd"), "--steps, --optimizer and --exact exclude each other"),
+        (2, (*FEATURES, "--anchors", "64"), "--anchors goes with --loss infonce"),
+        (2, (*FEATURES, "--threads", "9999999"), "--threads must be at most 1024; got 9999999"),
+        (3, (*FEATURES, "--seed", "9" * 20), "`seed` must be at most 2^63 - 1"),
+        (3, (*FEATURES, "--exact", "--seed", "9" * 20), "`seed` must be at most 2^63 - 1"),
+        (3, (*ENCODER, "--seed", "-1"), "`seed` must be a whole number >= 0; got -1"),
+        (3, (*FEATURES, "--exact", "--dim", "10000000"), "`dim` must be at most 65536; got 10000000"),
+        (3, (*ENCODER, "--dim", "10000000"), "`dim` must be at most 65536; got 10000000"),
+        (3, (*ENCODER, "--rows", "9" * 20), "`batch` must be at most 100000"),
+        (3, (*ENCODER, "--accumulate", "9" * 20), "`accumulate` must be at most 1000000"),
+        (3, (*ENCODER, "--shift", "9999"), "`shift` must be at most"),
+        (3, (*ENCODER, "--noise", "1e300"), "`noise` must be at most 1e+30; got 1e+300"),
+        (3, (*ENCODER, "--views", "9" * 20), "`batch` must be at most 100000"),
+        (3, (*ENCODER, "--device", "cuda:x"), "`device` must be one of auto, cpu, cuda; got 'cuda:x'"),
         (2, (*FEATURES, "--plot", "run.bmp"), "--plot must end in .png, .svg, .pdf; got 'run.bmp'"),
         (3, (*FEATURES, "--plot", "none/run.png"), "cannot write none/run.png: the folder none does not exist"),
         (3, (*FEATURES, "--out", "none/run"), "cannot make none/run: the folder none does not exist"),
@@ -179,3 +198,36 @@ def test_help():
     done = run("--help")
     assert done.exit_code == 0 and "features" in done.stdout and "encoder" in done.stdout
     assert "--checkpoint-every" in run("encoder", "--help").stdout
+
+
+def test_what_does_not_fit_into_memory(monkeypatch):
+    def too_large(*arguments, **options):
+        torch.empty(2**50)
+
+    monkeypatch.setattr("optgeom.training.encoder_run.train_encoder", too_large)
+    said = refused(5, "encoder", "--data", "digits")
+    assert "not enough memory for such batches" in said
+
+
+def test_an_error_of_torch_that_is_not_about_memory():
+    with pytest.raises(RuntimeError, match="another"), interruptible():
+        raise RuntimeError("another")
+
+
+@pytest.mark.parametrize("name", ["cuda:2", "cuda:99999999999999999999"])
+def test_a_device_beyond_those_there(name, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(InvalidInputError, match="`device` must be below cuda:2; got 'cuda:"):
+        choose_device(name)
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+
+
+def test_a_shift_of_vectors():
+    with pytest.raises(InvalidInputError, match="`shift` must be 0 for samples without pixels; got 1"):
+        Augmentation(shift=1).check((5,))
+
+
+def test_a_full_batch_of_another_size():
+    with pytest.raises(IncompatibleError, match="`batch` must be all 60 samples for a full batch; got 8"):
+        train_encoder(blobs(), og.SupConFullBatch(0.5), batch=8)

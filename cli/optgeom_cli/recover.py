@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from optgeom_cli.output import UsageError, emit_json, exit_on_error
+from optgeom_cli.output import ExitCode, UsageError, emit_json, exit_on_error, notice
 from optgeom_cli.progress import working
 from optgeom_cli.recover_report import recovery_lines
 from optgeom_cli.summary import print_summary
@@ -68,6 +68,7 @@ def recover(
 
         require_matplotlib()
 
+    from optgeom.errors import NotCertifiedError
     from optgeom.sampling.caps import Cap
     from optgeom.sampling.diversity import RESOLUTION
     from optgeom.sampling.pairs import Pairs
@@ -81,17 +82,25 @@ def recover(
 
         tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
         cap = Cap(size, max_angle, 1 / tau if kappa is None else kappa)
-    with working("solving for the optimal maps"):
-        found = run(
-            size, kappa, temperature, fixed or 0, convention.value, rho, conditional=cap, pairs=observed, dim=dim, slices=slices,
-            per_slice=per_slice, resolution=RESOLUTION if resolution is None else resolution, tolerance=tolerance,
-        )  # fmt: skip
-    if plot is not None:
+    failure: NotCertifiedError | None = None
+    try:
+        with working("solving for the optimal maps"):
+            found = run(
+                size, kappa, temperature, fixed or 0, convention.value, rho, conditional=cap, pairs=observed, dim=dim, slices=slices,
+                per_slice=per_slice, resolution=RESOLUTION if resolution is None else resolution, tolerance=tolerance,
+            )  # fmt: skip
+    except NotCertifiedError as error:
+        found, failure = error.geometry, error
+    written = plot if failure is None else None
+    if written is not None:
         from optgeom.plotting import save_figure
         from optgeom.plotting.recovery import plot_recovery
 
-        save_figure(plot_recovery(found), plot)
+        save_figure(plot_recovery(found), written)
     if json_output:
         emit_json(found.as_dict())
     else:
-        print_summary([*recovery_lines(found), *([] if plot is None else [("Written", str(plot))])])
+        print_summary([*recovery_lines(found), *([] if written is None else [("Written", str(written))])])
+    if failure is not None:
+        notice(str(failure) + (" (no file was written)" if plot else ""))
+        raise typer.Exit(ExitCode.NOT_CERTIFIED)

@@ -28,7 +28,8 @@ def recovery_lines(found: Recovery) -> Iterable[tuple[str, str]]:
         )
     yield "True latents", f"InfoNCE {found.loss_identity:.6g}, as of every orthogonal map"
     by = f", by {optimum.gap:.6g}" if optimum.orthogonal_maps == "beaten" else ""
-    proved = f"within {max(optimum.loss - optimum.lower_bound, 0.0):.1e} of the optimum, certified"
+    certified = "certified" if optimum.certified else "NOT certified"
+    proved = f"within {max(optimum.loss - optimum.lower_bound, 0.0):.1e} of the optimum, {certified}"
     yield (
         "Any dimension",
         f"{optimum.loss:.6g} in {optimum.rank} dimensions ({proved}); orthogonal maps {optimum.orthogonal_maps}{by}",

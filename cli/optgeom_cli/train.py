@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optgeom_cli import train_options as options
+from optgeom_cli.loss_input import LossName
 from optgeom_cli.output import UsageError, emit_json, exit_on_error
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 
@@ -44,10 +45,11 @@ class Arch(enum.StrEnum):
 @with_shared_options
 @exit_on_error()
 def features(
+    ctx: typer.Context,
     class_options: ClassOptions,
     loss_options: LossOptions,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Minimise the exact population loss by L-BFGS, in place of steps on random batches.")
+        bool, typer.Option("--exact", help="Minimise the exact population loss by L-BFGS, without random batches and their options.")
     ] = False,
     dim: Annotated[int | None, typer.Option("--dim", help="Embedding dimension (number of classes).")] = None,
     anchors: Annotated[int, typer.Option("--anchors", help="infonce: anchors of a random batch.")] = 2048,
@@ -59,10 +61,12 @@ def features(
 
     SupCon without --batch-size is trained, and solved, with batches of 256 images; with --exact it is the limit of large batches.
     """
+    if exact:
+        run_options.refuse_with_exact(ctx)
+    if options.was_given(ctx, "anchors") and loss_options.loss is not LossName.INFONCE:
+        raise UsageError("--anchors goes with --loss infonce; batches of supcon have --batch-size images (give that one)")
     run_options.check_outputs()
     out, resume = run_options.out, run_options.resume
-    if exact and resume:
-        raise UsageError("--resume goes with random batches; --exact takes seconds (start it again)")
     from optgeom.training.requirements import require_torch
 
     require_torch()

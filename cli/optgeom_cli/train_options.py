@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _RUN = "Run"
 _OUTPUT = "Output"
 _ENDINGS = (".png", ".svg", ".pdf")
+MOST_THREADS = 1024
+NO_MEMORY = ("allocate memory", "out of memory", "enough memory")  # as torch says it on the CPU and on CUDA
+OF_RANDOM_BATCHES = (
+    "steps", "anchors", "learning_rate", "optimizer", "average_from", "accumulate", "device", "log_every", "checkpoint_every", "resume",
+)  # fmt: skip
 
 
 class Optimizer(enum.StrEnum):
@@ -103,13 +108,23 @@ class RunOptions:
 
             require_matplotlib()
 
+    def refuse_with_exact(self, ctx: typer.Context) -> None:
+        """Refuse options of random batches beside --exact, which would do nothing."""
+        given = [f"--{name.replace('_', '-')}" for name in OF_RANDOM_BATCHES if was_given(ctx, name)]
+        if given:
+            others = "it goes to the optimum by L-BFGS in seconds"
+            raise UsageError(f"{', '.join(given)} and --exact exclude each other: {others}, without random batches (leave one out)")
+
     def use_threads(self) -> None:
         """Set the number of threads of torch."""
         import torch
 
         from optgeom import _checks
 
-        torch.set_num_threads(int(_checks.integer("threads", self.threads, at_least=1)))
+        number = int(_checks.integer("threads", self.threads, at_least=1))
+        if number > MOST_THREADS:
+            raise UsageError(f"--threads must be at most {MOST_THREADS}; got {number} (one a core is the most that helps)")
+        torch.set_num_threads(number)
 
     def settings(self, steps: int, learning_rate: float, **more: Any) -> Settings:
         """Settings of the run, with the learning rate of the command where none was given; sets the number of threads."""
@@ -146,9 +161,19 @@ class EncoderRunOptions(RunOptions):
     amp: AmpOption = Precision.OFF
 
 
+def was_given(ctx: typer.Context, name: str) -> bool:
+    """Whether the user gave this option, be it with the value that it has by default."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """A run that was asked to stop ends as shells expect, with 128 and the number of the signal, and one line that says how to go on."""
+    """A run that was asked to stop ends as shells expect, with 128 and the number of the signal, and one line that says how to go on.
+
+    What does not fit into memory is an error of one line as well; torch has no class of its own for it on the CPU.
+    """
+    from optgeom.errors import SolverError
     from optgeom.training.stops import TrainingInterruptedError
 
     try:
@@ -156,6 +181,10 @@ def interruptible() -> Iterator[None]:
     except TrainingInterruptedError as error:
         notice(str(error))
         raise typer.Exit(128 + error.signal) from error
+    except RuntimeError as error:
+        if not any(words in str(error) for words in NO_MEMORY):
+            raise
+        raise SolverError("not enough memory for such batches (take fewer samples or anchors of a batch, or a smaller --dim)") from error
 
 
 def sampled_loss(loss: Loss, batch: int) -> Loss:

@@ -110,7 +110,7 @@ class ClassMeanProgram:
         """Function from a symmetric (G, G) direction of the cosines to the derivative of G' along it, for one pair of classes."""
         product = self.rows.curvature(self.exponents(cosines))
         # Where there is no pair there is no pull, so nothing to derive.
-        weight = self.rows.anchor_weight[:, None] / (2 * self.temperature**2)
+        weight = self.rows.anchor_weight[:, None] / (2 * self.temperature) / self.temperature
 
         def derivative(direction: Array) -> Array:
             half = product(direction) * weight

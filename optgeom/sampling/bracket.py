@@ -47,10 +47,12 @@ class Bracket:
 
 def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
     """Minimise over unit vectors of `dimension` columns from the identity, collapsed slices, great circles, the optimum, and at random."""
-    size = int(_checks.integer("dim", dimension, at_least=1, hint="the dimension of the map"))
+    size = wanted = int(_checks.integer("dim", dimension, at_least=1, hint="the dimension of the map"))
     held, identity = optimum.held, optimum.loss_identity
     if optimum.identity_is_optimal and size >= held.points.shape[1]:
         return Bracket(size, optimum.lower_bound, identity, "identity", 0.0)
+    # As many columns as there are points hold every map of them: more change nothing.
+    size = min(size, max(held.points.shape))
     program = gram_program(held, optimum.temperature, optimum.rho)
     rng = np.random.default_rng(0)
     best, name = np.inf, ""
@@ -61,7 +63,7 @@ def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
             best, name = risk, start
     if size >= held.points.shape[1] and identity - best <= FOUND * (1 + abs(best)):
         best, name = identity, "identity"
-    return Bracket(size, optimum.lower_bound, best, name, identity - best)
+    return Bracket(wanted, optimum.lower_bound, best, name, identity - best)
 
 
 def _starts(optimum: SamplingOptimum, program: object, size: int, rng: np.random.Generator) -> dict[str, Array]:

@@ -61,23 +61,33 @@ class Cap(Conditional):
 
     def angle_rule(self) -> tuple[Array, Array]:
         """Angles within the cap and weights of the uniform law of the whole sphere on them."""
+        angles, log_weights = self._log_rule
+        return angles, np.exp(log_weights)
+
+    @cached_property
+    def _log_rule(self) -> tuple[Array, Array]:
+        # By logarithms: small caps of high dimension have a share below every float.
         nodes, weights = np.polynomial.legendre.leggauss(NODES)
         half = math.radians(self.angle_deg) / 2
         angles = half * (nodes + 1)
         d = self.size
         log_total = 0.5 * math.log(math.pi) + float(special.gammaln((d - 1) / 2) - special.gammaln(d / 2))
-        return angles, half * weights * np.exp((d - 2) * log_nonnegative(np.sin(angles)) - log_total)
+        return angles, np.log(half * weights) + (d - 2) * log_nonnegative(np.sin(angles)) - log_total
 
     @cached_property
     def log_total(self) -> float:
         """log of the mean of the unnormalised density over the whole sphere."""
-        angles, weights = self.angle_rule()
-        return self.kappa + math.log(float(np.sum(weights * np.exp(self.kappa * (np.cos(angles) - 1)))))
+        angles, log_weights = self._log_rule
+        return self.kappa + float(special.logsumexp(log_weights + self.kappa * (np.cos(angles) - 1)))
 
     @property
     def share(self) -> float:
         """Share of the sphere that the cap covers."""
-        return float(self.angle_rule()[1].sum())
+        return math.exp(self._log_share)
+
+    @property
+    def _log_share(self) -> float:
+        return float(special.logsumexp(self._log_rule[1]))
 
     def contains(self, z: Array, z_plus: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         return np.asarray((z * z_plus).sum(axis=-1) >= self.edge - 1e-12)
@@ -92,7 +102,7 @@ class Cap(Conditional):
     def sample(self, rng: np.random.Generator, z: Array) -> Array:
         # Two exact rejections; the acceptance of both is known, and the better one is never poor.
         from_law = math.exp(self.log_total - float(latents.log_mean_exp(self.kappa, self.size)))
-        from_cap = math.exp(self.log_total - self.kappa) / self.share
+        from_cap = math.exp(self.log_total - self.kappa - self._log_share)
         found, waiting = np.empty_like(z), np.arange(z.shape[0])
         while waiting.size:
             mine = z[waiting]
@@ -117,6 +127,6 @@ class Cap(Conditional):
         return latents.carry_pole(local, z)
 
     def mean_square_change(self) -> Array:
-        angles, weights = self.angle_rule()
-        density = weights * np.exp(self.kappa * np.cos(angles) - self.log_total)
+        angles, log_weights = self._log_rule
+        density = np.exp(log_weights + self.kappa * np.cos(angles) - self.log_total)
         return np.full(self.size, 2 * float(np.sum(density * (1 - np.cos(angles)))) / self.size)

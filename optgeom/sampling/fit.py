@@ -28,6 +28,7 @@ from optgeom.errors import InvalidInputError
 from optgeom.sampling import latents
 from optgeom.sampling.conditionals import Conditional, Slice, VonMisesFisher
 from optgeom.sampling.diversity import Diversity
+from optgeom.sampling.latents import LatentSphere
 from optgeom.sampling.pairs import Pairs
 
 LARGEST_KAPPA = 1e6  # beyond, positives hardly differ from their anchors
@@ -59,6 +60,7 @@ def law_of(dimension: int, kappa: float, fixed: int, convention: str = "theory")
     """The law with the last `fixed` coordinates fixed; von Mises-Fisher where none is."""
     size = int(_checks.integer("dimension", dimension, at_least=2, hint="3 is the sphere of the published experiments"))
     still = int(_checks.integer("fixed", fixed, at_least=0, hint="the number of latent coordinates that never vary"))
+    LatentSphere(size)
     if still >= size:
         raise InvalidInputError(f"`fixed` must be below dimension {size}; got {still} (one coordinate must stay free)")
     return Slice(size, kappa, tuple(range(size - still, size)), convention) if still else VonMisesFisher(size, kappa)

@@ -22,6 +22,7 @@ from optgeom.errors import InvalidInputError
 
 UNIT = 1e-6  # how far a squared length may be from 1: float32 data pass
 VANISHING = 1e-280  # scaled Bessel functions below this are about to underflow; their order is then above 40 and larger than k/4
+LARGEST_DIMENSION = 10_000
 LARGEST_JACOBI = 1000  # dimensions
 FRACTION_TERMS = 400  # of the continued fraction there: far more than it needs
 
@@ -39,7 +40,9 @@ class LatentSphere:
     dimension: int
 
     def __post_init__(self) -> None:
-        _checks.integer("dimension", self.dimension, at_least=2, hint="3 is the sphere of the published experiments")
+        size = int(_checks.integer("dimension", self.dimension, at_least=2, hint="3 is the sphere of the published experiments"))
+        if size > LARGEST_DIMENSION:
+            raise InvalidInputError(f"`dimension` must be at most {LARGEST_DIMENSION}; got {size} (points and directions fill the memory)")
 
     @property
     def log_area(self) -> float:

@@ -154,7 +154,7 @@ def global_optimum(held: PointSet, temperature: float, rho: float = 0.0, toleran
     )  # fmt: skip
     if not certificate.certified:
         proved = f"its gap is {certificate.gap:.1e} (limit {tolerance * (1 + abs(found.risk)):.1e})"
-        raise NotCertifiedError(f"the optimum found by the {solver} is not certified: {proved}; take fewer points", result)
+        raise NotCertifiedError(f"the optimum found ({solver}) is not certified: {proved}; take fewer points", result)
     return result
 
 

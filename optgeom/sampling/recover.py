@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from optgeom import _checks
-from optgeom.errors import InvalidInputError
+from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.sampling import asymptotic
 from optgeom.sampling.bracket import Bracket, best_in_dimension
 from optgeom.sampling.conditionals import CONVENTIONS, Conditional
@@ -15,7 +15,7 @@ from optgeom.sampling.diversity import RESOLUTION, Diversity, diversity
 from optgeom.sampling.fit import LARGEST_KAPPA, fit, law_of
 from optgeom.sampling.optimum import SamplingOptimum, global_optimum
 from optgeom.sampling.pairs import Pairs
-from optgeom.sampling.points import on_slices, point_set
+from optgeom.sampling.points import PointSet, on_slices, point_set
 
 SLICES, SLICES_WITHOUT_SYMMETRY = 40, 20  # the latter where points have no symmetry: caps, whose optima can need a hundred dimensions
 TEMPERATURES = 1e-3, 1e3  # colder, neighbours on any number of points are out of sight; warmer, every map has the same loss
@@ -130,8 +130,16 @@ class Recovery:
         return kappa is not None and abs(kappa / wanted - 1) <= 1e-9
 
     @property
+    def certified(self) -> bool:
+        """Whether both optima over any dimension are proved to the tolerance."""
+        return self.optimum.certified and self.corrected.certified
+
+    @property
     def verdict(self) -> str:
         """The answer in words."""
+        return self._answer() if self.certified else f"not certified, so only an indication: {self._answer()}"
+
+    def _answer(self) -> str:
         if self.recoverable:
             return "the loss recovers the latents, up to an orthogonal map"
         not_recovered = "the loss does not recover the latents"
@@ -187,7 +195,7 @@ class Recovery:
             },
             "corrected": self.corrected.as_dict(),
             "certificate": {
-                "certified": self.optimum.certified,
+                "certified": self.certified,
                 "gap": max(0.0, self.optimum.loss - self.optimum.lower_bound),
                 "lower_bound": self.optimum.lower_bound,
                 "corrected_gap": max(0.0, self.corrected.loss - self.corrected.lower_bound),
@@ -258,7 +266,7 @@ def recover(
     InvalidInputError
         Parameters outside their domain.
     NotCertifiedError
-        An optimum found is not proved to the tolerance.
+        An optimum found is not proved to the tolerance; the Recovery is carried by the error.
 
     References
     ----------
@@ -279,16 +287,31 @@ def recover(
         law, interval = found_law.conditional, found_law.interval
     else:
         law = conditional or law_of(dimension, 1 / tau if kappa is None else kappa, fixed, convention)
+        # Before anything is computed from it: densities of such laws overflow.
+        concentration = getattr(law, "kappa", 0.0)
+        if concentration > LARGEST_KAPPA:
+            raise InvalidInputError(f"`kappa` must be at most {LARGEST_KAPPA:g}; got {concentration!r} (positives would be their anchors)")
         seen = diversity(law)
-    concentration = getattr(law, "kappa", 0.0)
-    if concentration > LARGEST_KAPPA:
-        raise InvalidInputError(f"`kappa` must be at most {LARGEST_KAPPA:g}; got {concentration!r} (positives would be their anchors)")
     if slices is None:
         slices = SLICES if law.full_support or on_slices(law) else SLICES_WITHOUT_SYMMETRY
     held = point_set(law, slices, per_slice)
-    found = global_optimum(held, tau, 0.0, tolerance)
+    failures: list[NotCertifiedError] = []
+    found = _optimum(held, tau, 0.0, tolerance, failures)
     # Where every negative lies in the anchor's support there is nothing to correct.
-    corrected = replace(found, rho=rho) if law.full_support or rho == 0 else global_optimum(held, tau, rho, tolerance)
+    corrected = replace(found, rho=rho) if law.full_support or rho == 0 else _optimum(held, tau, rho, tolerance, failures)
     bracket = best_in_dimension(found, law.dimension if dim is None else dim)
     identity = asymptotic.orthogonal_loss(law, tau)
-    return Recovery(law, tau, rho, seen, found, bracket, corrected, identity, asymptotic.infimum(law, tau), interval)
+    recovery = Recovery(law, tau, rho, seen, found, bracket, corrected, identity, asymptotic.infimum(law, tau), interval)
+    if failures:
+        raise NotCertifiedError(str(failures[0]), recovery) from failures[0]
+    return recovery
+
+
+def _optimum(held: PointSet, tau: float, rho: float, tolerance: float, failures: list[NotCertifiedError]) -> SamplingOptimum:
+    """The optimum, also where it is not proved: the error is then kept until all is computed that it is to carry."""
+    try:
+        return global_optimum(held, tau, rho, tolerance)
+    except NotCertifiedError as error:
+        failures.append(error)
+        found: SamplingOptimum = error.geometry
+        return found

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 from optgeom import _checks
+from optgeom.errors import InvalidInputError
+
+LARGEST_NOISE = 1e30
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,20 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         _checks.integer("shift", self.shift, at_least=0)
-        _checks.real("noise", self.noise, at_least=0.0, hint="0 for none")
+        if _checks.real("noise", self.noise, at_least=0.0, hint="0 for none") > LARGEST_NOISE:
+            raise InvalidInputError(f"`noise` must be at most {LARGEST_NOISE:g}; got {self.noise!r} (inputs are of single precision)")
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse a shift of what has no pixels, or of an image by more than its size, which leaves nothing of it.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        most = min(shape[1:]) if len(shape) == 3 else 0
+        if self.shift > most:
+            pixels = f"at most {most}, the size of an image" if most else "0 for samples without pixels"
+            raise InvalidInputError(f"`shift` must be {pixels}; got {self.shift} (an eighth of the size is usual)")
 
     def __call__(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
         """One view of each of (B, d) vectors or (B, channels, height, width) images; random numbers come from the device of `generator`."""

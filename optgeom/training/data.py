@@ -17,6 +17,7 @@ from optgeom import _labels, _numpy_files
 from optgeom._shown import first_of
 from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError, MissingDependencyError
+from optgeom.training.settings import check_seed
 
 TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST"}
 SOURCES = ("digits", *TORCHVISION)
@@ -156,7 +157,7 @@ def long_tailed(data: LabelledData, counts: Sequence[int] | npt.ArrayLike | Clas
         c = int(lacking[0])
         came = f"{wanted[c]} for class {data.names[c]} of {there[c]}"
         raise InvalidInputError(f"`counts` must be at most what {data.source} has; got {came} (divide all counts by one factor)")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     codes = data.codes.numpy()
     rows = [rng.permutation(np.flatnonzero(codes == c))[:number] for c, number in enumerate(wanted.tolist())]
     subset = data.take(np.sort(np.concatenate(rows)))
@@ -167,7 +168,7 @@ def hold_out(data: LabelledData, share: float, seed: int = 0) -> tuple[LabelledD
     """Two parts, class by class: what is left to train with, and `share` of each class (rounded down, so rare ones may have none)."""
     if not 0 <= share < 1:
         raise InvalidInputError(f"`holdout` must be in [0, 1); got {share!r} (the share of each class that is not trained on)")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(seed))
     codes = data.codes.numpy()
     held = np.zeros(codes.size, dtype=np.bool_)
     for c in range(len(data.names)):

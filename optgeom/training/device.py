@@ -21,13 +21,16 @@ def choose_device(name: str) -> torch.device:
     Raises
     ------
     InvalidInputError
-        Another name, or "cuda" without a usable CUDA device.
+        Another name, "cuda" without a usable CUDA device, or a number that none of them has.
     """
-    if name.partition(":")[0] != "cuda":
+    kind, colon, number = name.partition(":")
+    if kind != "cuda" or (colon and not (number.isascii() and number.isdecimal())):
         _checks.choice("device", name, DEVICES)
     available = torch.cuda.is_available()
     if name.startswith("cuda") and not available:
         raise InvalidInputError(f"`device` must be there; got {name!r}, but torch finds no CUDA device (take cpu or auto)")
+    if colon and int(number) >= torch.cuda.device_count():
+        raise InvalidInputError(f"`device` must be below cuda:{torch.cuda.device_count()}; got {name!r} (the first device is cuda:0)")
     return torch.device("cuda" if name == "auto" and available else "cpu" if name == "auto" else name)
 
 

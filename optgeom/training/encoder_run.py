@@ -23,7 +23,7 @@ from optgeom.training.encoder_task import EncoderTask, torch_loss
 from optgeom.training.encoders import make_encoder
 from optgeom.training.loop import Loop, LoopResult
 from optgeom.training.samplers import Sampler
-from optgeom.training.settings import Settings
+from optgeom.training.settings import Settings, check_size
 
 BATCH = 64
 
@@ -117,6 +117,7 @@ def train_encoder(
         As `optgeom.solve` and `Loop.run`.
     """
     settings = Settings(learning_rate=1e-3) if settings is None else settings
+    check_size("dim", dim)
     torch_loss(loss)
     size = _batch(loss, batch, data)
     sampler = Sampler(data, sampler_power, shuffled, settings.seed + 1)
@@ -126,6 +127,7 @@ def train_encoder(
     shape = tuple(data.inputs.shape[1:])
     made = make_encoder(arch, shape, dim, settings.seed) if encoder is None else encoder
     chosen = usual_augmentation(shape, data.mirrored) if augmentation is None else augmentation
+    chosen.check(shape)
     description = {"arch": arch if encoder is None else type(encoder).__name__, "dim": dim, "shape": list(shape)}
     task = EncoderTask(made, data, loss, geometry, sampler, chosen, size, settings.seed, description)
     found = Loop(task, settings, folder, progress).run(resume)
@@ -152,6 +154,15 @@ def train_encoder(
 
 
 def _batch(loss: Loss, batch: int | None, data: LabelledData) -> int:
+    """Samples of a batch, before their views."""
+    if batch is not None:
+        check_size("batch", batch)
+    size = _fitting(loss, batch, data)
+    check_size("batch", size * getattr(loss, "views", 1))
+    return size
+
+
+def _fitting(loss: Loss, batch: int | None, data: LabelledData) -> int:
     if isinstance(loss, SupCon):
         size = int(loss.batch_size)
         if batch is not None and batch != size:
@@ -165,6 +176,8 @@ def _batch(loss: Loss, batch: int | None, data: LabelledData) -> int:
             wanted = f"above the {least - 1} negatives of an anchor, which come from it"
             raise IncompatibleError(f"`batch` must be {wanted}; got {size} (raise it, or lower the negatives)")
         return size
+    if batch is not None and batch != data.num_samples:
+        raise IncompatibleError(f"`batch` must be all {data.num_samples} samples for a full batch; got {batch} (leave it out)")
     return data.num_samples
 
 

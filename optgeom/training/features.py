@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
@@ -22,7 +21,7 @@ from optgeom.training.device import to_device
 from optgeom.training.distance import GramDistance
 from optgeom.training.loop import Loop, LoopResult
 from optgeom.training.population import train_population
-from optgeom.training.settings import Settings
+from optgeom.training.settings import Settings, check_size
 from optgeom.training.task import Task, Terms
 
 ANCHORS = 2048
@@ -184,8 +183,8 @@ def train_features(
     """
     from optgeom.training.population import PopulationRisk
 
-    size = classes.num_classes if dim is None else int(_checks.integer("dim", dim, at_least=1))
-    _checks.integer("anchors", anchors, at_least=1)
+    size = classes.num_classes if dim is None else check_size("dim", dim)
+    check_size("anchors", anchors)
     if settings is None:
         if resume:
             raise InvalidInputError("`resume` goes with runs on random batches; the exact objective takes seconds (start it again)")

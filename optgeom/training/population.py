@@ -24,6 +24,7 @@ from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram, lift
+from optgeom.training.settings import check_seed
 
 ROUND = 50  # iterations between two looks at the angles
 SETTLED_DEG = 1e-5  # a round that moves no angle further ends the run
@@ -147,7 +148,7 @@ def train_population(
     _checks.integer("iterations", iterations, at_least=1)
     objective = PopulationRisk(classes, loss)
     size = classes.num_classes if dim is None else int(_checks.integer("dim", dim, at_least=1))
-    start = torch.randn(objective.num_rows, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    start = torch.randn(objective.num_rows, size, dtype=torch.float64, generator=torch.Generator().manual_seed(check_seed(seed)))
     # The gradient in u is that in v divided by |u|: short rows are fast ones. Rare classes feel forces in proportion to their frequency,
     # and L-BFGS would need hundreds of iterations to learn what these lengths tell it at once.
     frequent = torch.from_numpy(objective.program.groups.proportions / objective.program.groups.proportions.max())

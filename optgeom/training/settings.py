@@ -11,6 +11,8 @@ from optgeom.errors import InvalidInputError
 from optgeom.training.device import PRECISIONS
 
 OPTIMIZERS = ("adam", "sgd")
+LARGEST = {"accumulate": 1_000_000, "dim": 65_536, "batch": 100_000, "anchors": 10_000_000}  # beyond, no memory or no patience
+LARGEST_SEED = 2**63 - 1  # torch takes 64 bits, and some draws count a few up from the seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +64,11 @@ class Settings:
     checkpoint_every: int = 500
 
     def __post_init__(self) -> None:
-        for name in ("steps", "accumulate", "log_every", "checkpoint_every"):
+        for name in ("steps", "log_every", "checkpoint_every"):
             _checks.integer(name, getattr(self, name), at_least=1)
-        for name in ("warmup", "seed"):
-            _checks.integer(name, getattr(self, name), at_least=0)
+        check_size("accumulate", self.accumulate)
+        _checks.integer("warmup", self.warmup, at_least=0)
+        check_seed(self.seed)
         _checks.real("learning_rate", self.learning_rate, above=0.0, hint="0.001 to 0.1")
         _checks.real("momentum", self.momentum, at_least=0.0, hint="0.9 is usual")
         _checks.real("weight_decay", self.weight_decay, at_least=0.0, hint="0 for none")
@@ -96,3 +99,31 @@ class Settings:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
+
+
+def check_size(name: str, size: int) -> int:
+    """A whole number from 1 to the largest that can be trained with.
+
+    Raises
+    ------
+    InvalidInputError
+        Another one.
+    """
+    number = int(_checks.integer(name, size, at_least=1))
+    if number > LARGEST[name]:
+        raise InvalidInputError(f"`{name}` must be at most {LARGEST[name]}; got {number} (thousands are plenty)")
+    return number
+
+
+def check_seed(seed: int) -> int:
+    """A whole number from 0 to 2^63 - 1, which torch and numpy both take.
+
+    Raises
+    ------
+    InvalidInputError
+        Another one.
+    """
+    number = int(_checks.integer("seed", seed, at_least=0))
+    if number > LARGEST_SEED:
+        raise InvalidInputError(f"`seed` must be at most 2^63 - 1; got a whole number of {number.bit_length()} bits (0 is as good)")
+    return number

@@ -11,7 +11,7 @@ import json
 import os
 import typing
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +21,14 @@ from optgeom_cli.main import app
 from typer.testing import CliRunner
 
 import optgeom as og
+from optgeom._numerics import Array
 
 Draw = Callable[[int], int]  # draw(n): a whole number from 0 to n - 1
 
 COMMANDS = ("solve", "loss", "threshold", "scan", "design", "realize", "validate", "profiles")
+RUNS = ("recover", "train features", "train encoder")  # each runs a search or a training, kept small by how it starts
 CODES = (0, 2, 3, 4, 5, 6)
-LEFT_OUT = {"--dask", "--help", "--report"}  # waits for a cluster; explains; takes a second and is tested apart
+LEFT_OUT = {"--help"}  # explains, and ends
 
 NUMBERS = ("0.1", "1", "0.01", "100", "0.5", "0", "-1", "nan", "inf", "1e-300", "1e300", "x", "")
 WHOLE = ("3", "2", "8", "1", "0", "-1", "2.5", "10000000", "99999999999999999999", "x")
@@ -83,7 +85,11 @@ FILES = (
     "no/x.npy",
 )
 TARGETS = ("o.json", "o.npz", "o.csv", "o.npy", "o.txt", "no/o.json", "o", ".", "o.parquet")
+PICTURES = ("o.pdf.exe", "no/o.png", "o", ".", "o.svg")
 NAMES = ("label", "X", "y", "a", "")
+SMALL = ("3", "2", "1", "0", "-1", "2.5", "99999999999999999999", "x")
+EVERY = (*SMALL, "10000000")
+SHARES = ("0.5", "0", "1", "1e-9", "2", "-1", "nan", "inf", "x")
 
 POOLS: dict[str, tuple[str, ...]] = {
     "--counts": LISTS,
@@ -114,7 +120,9 @@ POOLS: dict[str, tuple[str, ...]] = {
     "--batch-size": ENDLESS,
     "--out": TARGETS,
     "--prototypes": TARGETS,
-    "--plot": ("o.pdf.exe", "no/o.png", "o", "."),
+    "--plot": PICTURES,
+    "--report": ("o.html", "no/o.html", ".", "o.txt"),
+    "--dask": ("tcp://127.0.0.1:1", "x", "", "no.json", "tcp://127.0.0.1:x"),
     "--sampling": ("ucl", "scl", "ucl,scl", "x", ""),
     "--workers": ("1", "0", "-1", "x"),
     "--seed": ("0", "1", "-1", "x", "99999999999999999999"),
@@ -134,6 +142,44 @@ SCAN = {
 }
 
 
+RECOVER = {
+    "--dimension": (*SMALL, "50", "10000000"),
+    "--kappa": (*NUMBERS, "1e6", "1e-9", "3.3"),
+    "--fixed": SMALL,
+    "--max-angle": ("30", "90", "180", "0.001", "1e-9", "0", "-1", "181", "nan", "inf", "x"),
+    "--rho": SHARES,
+    "--pairs": ("pairs.npz", "same.npz", "flat.npz", "odd.npz", "nan.npz", *FILES),
+    "--dim": (*SMALL, "2000", "10000000"),
+    "--slices": SMALL,
+    "--per-slice": ("6", "10", *SMALL),
+    "--resolution": NUMBERS,
+    "--tolerance": ("1e-9", "1e-6", "1e-30", *NUMBERS),
+}
+TRAIN = {
+    "--steps": ("3", "2", "1", "0", "-1", "2.5", "x"),
+    "--dim": (*SMALL, "10000000"),
+    "--anchors": (*SMALL, "64"),
+    "--rows": ("4", *SMALL),
+    "--batch-size": ("8", *ENDLESS),
+    "--learning-rate": (*NUMBERS, "1e10"),
+    "--average-from": SHARES,
+    "--accumulate": SMALL,
+    "--device": ("cpu", "auto", "cuda", "cuda:7", "cuda:", "cuda:x", "cpu:3", "cudax", "mps", ""),
+    "--seed": ("0", "1", "-1", "x", "99999999999999999999", "18446744073709551615"),
+    "--threads": ("1", "0", "-1", "x", "99999999999999999999"),
+    "--log-every": EVERY,
+    "--checkpoint-every": EVERY,
+    "--out": ("run", "other", "x.npz", "no/run", ".", ""),
+    "--data": ("digits", "images.npz", "rows.npz", "x.npz", "cifar10", "x", "", *FILES),
+    "--data-root": (".", "no", "x.npz", ""),
+    "--holdout": SHARES,
+    "--arch": ("mlp", "cnn", "x"),
+    "--noise": NUMBERS,
+    "--shift": SMALL,
+}
+OWN = {"scan": SCAN, "recover": RECOVER, "train features": TRAIN, "train encoder": TRAIN}
+
+
 def furnish(folder: Path) -> None:
     """Write the files that options name."""
     labels = np.repeat([0, 1, 2], [6, 3, 2])
@@ -143,11 +189,29 @@ def furnish(folder: Path) -> None:
     np.save(folder / "w.npy", np.exp(-np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))))
     geometry.save(folder / "g.npz")
     og.scan(majority=[0.5], classes=3).save(folder / "s.csv")
+    _furnish_runs(folder)
     (folder / "n.json").write_text('{"a": 5, "b": 3}')
     (folder / "t.csv").write_text("e_0,e_1,label\n1,0,a\n0,1,b\n-1,0,a\n")
     (folder / "broken.npz").write_bytes((folder / "x.npz").read_bytes()[:100])
     (folder / "empty.csv").write_text("")
     (folder / "x.unknown").write_text("1\n")
+
+
+def _furnish_runs(folder: Path) -> None:
+    rng = np.random.default_rng(1)
+    z = _unit(rng.normal(size=(60, 3)))
+    np.savez(folder / "pairs.npz", z=z, z_plus=_unit(z + 0.3 * rng.normal(size=z.shape)))
+    np.savez(folder / "same.npz", z=z, z_plus=z)
+    np.savez(folder / "flat.npz", z=z, z_plus=z @ np.array([[0.8, 0.6, 0], [-0.6, 0.8, 0], [0, 0, 1]]))
+    np.savez(folder / "odd.npz", z=z, z_plus=z[:, :2])
+    np.savez(folder / "nan.npz", z=z, z_plus=np.where(z > 2 * z.max(), z, np.nan))
+    labels = np.repeat([0, 1, 2], [8, 5, 3])
+    np.savez(folder / "images.npz", X=rng.random((16, 1, 8, 8)), y=labels)
+    np.savez(folder / "rows.npz", X=rng.normal(size=(16, 4)), y=labels)
+
+
+def _unit(rows: Array) -> Array:
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -160,7 +224,9 @@ class Option:
 
 def options_of(command: str) -> list[Option]:
     """Options as the command declares them; a flag with two names is two."""
-    function = next(held.callback for held in app.registered_commands if held.name == command)
+    *group, name = command.split()
+    within = next(held.typer_instance for held in app.registered_groups if held.name == group[0]) if group else app
+    function = next(held.callback for held in within.registered_commands if held.name == name)
     found = []
     for hint in typing.get_type_hints(function, include_extras=True).values():
         declared = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, typer.models.OptionInfo)]
@@ -173,12 +239,12 @@ def options_of(command: str) -> list[Option]:
     return [option for option in found if option.name not in LEFT_OUT]
 
 
-OPTIONS = {command: options_of(command) for command in COMMANDS}
+OPTIONS = {command: options_of(command) for command in (*COMMANDS, *RUNS)}
 
 
 def _pool(command: str, option: Option) -> tuple[str, ...]:
-    if command == "scan" and option.name in SCAN:
-        return SCAN[option.name]
+    if option.name in OWN.get(command, {}):
+        return OWN[command][option.name]
     if option.name in POOLS:
         return POOLS[option.name]
     if issubclass(option.kind, enum.Enum):
@@ -196,14 +262,29 @@ STARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "realize": (("--weights", "w.npy"), ("--labels", "y.npy", "--scheme", "soft-supcon", "--epsilon", "0.2"), ()),
     "validate": (("--embeddings", "x.npz"), ("--embeddings", "x.npz", "--geometry", "g.npz"), ()),
     "profiles": ((), ("cifar10-lt:100",), ("none",)),
+    "recover": (
+        ("--slices", "4", "--per-slice", "5"),
+        ("--slices", "4", "--per-slice", "5", "--fixed", "1"),
+        ("--slices", "6", "--per-slice", "3", "--max-angle", "60"),
+        ("--slices", "4", "--per-slice", "5", "--pairs", "pairs.npz"),
+    ),
+    "train features": (
+        ("--counts", "9,5,1", "--steps", "3", "--batch-size", "8"),
+        ("--counts", "9,5,1", "--steps", "3", "--loss", "infonce", "--negatives", "4", "--anchors", "16"),
+        ("--counts", "9,5,1", "--exact"),
+    ),
+    "train encoder": (
+        ("--data", "rows.npz", "--steps", "3", "--batch-size", "8", "--dim", "4"),
+        ("--data", "images.npz", "--steps", "3", "--loss", "infonce", "--negatives", "4", "--rows", "6", "--dim", "4"),
+    ),
 }
 
 
-def compose(draw: Draw) -> list[str]:
+def compose(draw: Draw, commands: Sequence[str] = (*COMMANDS, *RUNS)) -> list[str]:
     """A command with options, from any source of whole numbers."""
-    command = COMMANDS[draw(len(COMMANDS))]
+    command = commands[draw(len(commands))]
     starts = STARTS[command]
-    arguments = [command, *starts[draw(len(starts))]]
+    arguments = [*command.split(), *starts[draw(len(starts))]]
     for _ in range(draw(5)):
         option = OPTIONS[command][draw(len(OPTIONS[command]))]
         arguments.append(option.name)
