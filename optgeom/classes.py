@@ -145,7 +145,8 @@ class ClassDistribution:
             As in `from_counts`, or a sum that is not 1.
         """
         values, given, kept, dropped, notes = _class_values.clean("proportions", proportions, names, drop_empty)
-        total = float(values.sum())
+        with np.errstate(over="ignore"):
+            total = float(values.sum())
         if not abs(total - 1) <= max(1e-9, _class_values.rounding(proportions)):
             raise InvalidInputError(
                 f"`proportions` must sum to 1; got a sum of {total:.12g}, off by {total - 1:.3g} (if these are counts, give them as counts)"
