@@ -31,7 +31,6 @@ from optgeom.solvers.api import solve
 PARAMETERS = ("sampler", "temperature", "batch_size", "negatives", "epsilon")
 GRID_POINTS = 25
 TEMPERATURES = (0.01, 10.0)
-LARGEST_BATCH = 1 << 20
 RELATIVE_WIDTH = 1e-6  # to which a continuous parameter is refined
 FEW_DEGREES = 5.0  # between classes that keep their dimensions, but hardly differ
 _PREFERRED = {  # what is looked for, and the end of the range where the search begins

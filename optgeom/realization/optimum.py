@@ -121,7 +121,7 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
 
     start = start_cosines(weights, temperature)
     single = bool(np.all(weights.sizes == 1))
-    best = (_staircase if single else _one_round)(program, start, judge, tolerance, weights.n)
+    best = _staircase(program, start, judge, tolerance) if single else _one_round(program, start, judge)
     if best.certificate.certified:
         return best
 
@@ -185,9 +185,7 @@ def _with_entropic_bound(found: WeightedCertified, weights: Weights, temperature
     return replace(found, certificate=replace(held, certified=certified, gap=gap, lower_bound=found.risk - gap))
 
 
-def _one_round(
-    program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified], tolerance: float, n: int
-) -> Optimum:
+def _one_round(program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified]) -> Optimum:
     """The staircase until it has as many columns as it wants, converged once; for groups.
 
     Groups are few, and classes need nearly a dimension each: fewer columns than the start has would only be climbed from.
@@ -196,10 +194,9 @@ def _one_round(
     return Optimum.of(judge(low.certified.cosines), STAIRCASE, low.iterations)
 
 
-def _staircase(
-    program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified], tolerance: float, n: int
-) -> Optimum:
+def _staircase(program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified], tolerance: float) -> Optimum:
     """The staircase, given up where another method is faster."""
+    n = program.num_samples
 
     def give_up(columns: int, stationarity: float) -> bool:
         return n <= SMALL or columns > HIGH_RANK * n or (columns >= SLOW_COLUMNS and stationarity > SLOW)
