@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 from optgeom.errors import InvalidInputError, MissingDependencyError, SolverError
 
+ADDRESS = re.compile(r"inproc://.+|(\w+://)?\S+:\d{1,5}")
 CONNECT_SECONDS = 10
 
 
@@ -119,6 +121,9 @@ def _on_cluster(
     distributed: Any = typed_in_part
     client, own = dask, not isinstance(dask, distributed.Client)
     if own:
+        # Given a text that is no address, a client is half made, and is waited for when it is thrown away.
+        if isinstance(dask, str) and not ADDRESS.fullmatch(dask):
+            raise InvalidInputError(f"`dask` must be the address of a scheduler, as tcp://host:8786; got {dask!r}")
         try:
             client = distributed.Client(dask, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:

@@ -58,6 +58,7 @@ def test_options_are_found(command: str) -> None:
         (3, "threshold", ["--minorities", "9" * 400], "`minorities` must be a whole number >= 2; got a whole number of more than"),
         (3, "threshold", ["--minorities", "9" * 100, "--batch-size", "16"], "`minorities` must be at most 2^53"),
         (3, "solve", ["--proportions", "1e308,1e308"], "`proportions` must sum to 1; got a sum of inf"),
+        (3, "scan", ["--majority", ".5,.9", "--dask", "x"], "`dask` must be the address of a scheduler, as tcp://host:8786; got 'x'"),
         (3, "recover", ["--max-angle", "60", "--kappa", "1e300"], "`kappa` must be at most 1e+06; got 1e+300"),
         (3, "recover", ["--dimension", "9" * 20], "`dimension` must be at most 10000; got 99999999999999999999"),
         (3, "recover", ["--dimension", "9" * 20, "--fixed", "9" * 19], "`dimension` must be at most 10000"),

@@ -146,6 +146,7 @@ def test_resume(folder):
         (3, (*ENCODER, "--dim", "10000000"), "`dim` must be at most 65536; got 10000000"),
         (3, (*ENCODER, "--rows", "9" * 20), "`batch` must be at most 100000"),
         (3, (*ENCODER, "--accumulate", "9" * 20), "`accumulate` must be at most 1000000"),
+        (3, (*ENCODER, "--learning-rate", "1e300"), "`learning_rate` must be at most 1e+35; got 1e+300"),
         (3, (*ENCODER, "--shift", "9999"), "`shift` must be at most"),
         (3, (*ENCODER, "--noise", "1e300"), "`noise` must be at most 1e+30; got 1e+300"),
         (3, (*ENCODER, "--views", "9" * 20), "`batch` must be at most 100000"),

@@ -12,6 +12,7 @@ from optgeom.training.device import PRECISIONS
 
 OPTIMIZERS = ("adam", "sgd")
 LARGEST = {"accumulate": 1_000_000, "dim": 65_536, "batch": 100_000, "anchors": 10_000_000}  # beyond, no memory or no patience
+LARGEST_RATE = 1e35  # the weights are of single precision
 LARGEST_SEED = 2**63 - 1  # torch takes 64 bits, and some draws count a few up from the seed
 
 
@@ -69,7 +70,8 @@ class Settings:
         check_size("accumulate", self.accumulate)
         _checks.integer("warmup", self.warmup, at_least=0)
         check_seed(self.seed)
-        _checks.real("learning_rate", self.learning_rate, above=0.0, hint="0.001 to 0.1")
+        if _checks.real("learning_rate", self.learning_rate, above=0.0, hint="0.001 to 0.1") > LARGEST_RATE:
+            raise InvalidInputError(f"`learning_rate` must be at most {LARGEST_RATE:g}; got {self.learning_rate!r} (0.001 to 0.1)")
         _checks.real("momentum", self.momentum, at_least=0.0, hint="0.9 is usual")
         _checks.real("weight_decay", self.weight_decay, at_least=0.0, hint="0 for none")
         _checks.real("average_from", self.average_from, at_least=0.0, hint="the share of the steps before the average; 1 for no average")

@@ -122,7 +122,7 @@ POOLS: dict[str, tuple[str, ...]] = {
     "--prototypes": TARGETS,
     "--plot": PICTURES,
     "--report": ("o.html", "no/o.html", ".", "o.txt"),
-    "--dask": ("tcp://127.0.0.1:1", "x", "", "no.json", "tcp://127.0.0.1:x"),
+    "--dask": ("x", "", "no.json", "tcp://127.0.0.1:x"),  # none that is waited for
     "--sampling": ("ucl", "scl", "ucl,scl", "x", ""),
     "--workers": ("1", "0", "-1", "x"),
     "--seed": ("0", "1", "-1", "x", "99999999999999999999"),
