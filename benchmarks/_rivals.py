@@ -114,11 +114,11 @@ def _solved(problem: Any, gram: Any, solver: str) -> Answer:
     return Answer(np.asarray(gram.value), str(problem.status), float(stats.solve_time or np.nan), int(stats.num_iters or 0))
 
 
-def oblique(program: RowsProgram, limit: float = LIMIT_SECONDS) -> Answer:
+def oblique(program: RowsProgram, gradient_norm: float = 1e-6, limit: float = LIMIT_SECONDS) -> Answer:
     """pymanopt: Riemannian trust regions on A = V'V, unit columns, V square, one seeded random start.
 
     Gradient and Hessian product are exact and written in numpy, so that nothing is lost to automatic differentiation. With V square
-    every second-order critical point is optimal. It stops at the gradient norm that is pymanopt's default.
+    every second-order critical point is optimal. `gradient_norm` 1e-6 is pymanopt's default.
     """
     import pymanopt
 
@@ -153,7 +153,7 @@ def oblique(program: RowsProgram, limit: float = LIMIT_SECONDS) -> Answer:
         return np.asarray(direction @ force + v @ (moved + moved.T))
 
     start = np.random.default_rng(0).normal(size=(n, n))
-    optimizer = pymanopt.optimizers.TrustRegions(max_time=limit, min_gradient_norm=1e-6, verbosity=0)
+    optimizer = pymanopt.optimizers.TrustRegions(max_time=limit, min_gradient_norm=gradient_norm, verbosity=0)
     problem = pymanopt.Problem(manifold, cost, euclidean_gradient=gradient, euclidean_hessian=hessian)
     found = optimizer.run(problem, initial_point=start / np.linalg.norm(start, axis=0))
     why = found.stopping_criterion.removeprefix("Terminated - ").split(" reached")[0]
