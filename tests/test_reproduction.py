@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from pathlib import Path
@@ -11,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
+
+from scripts import script  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reproduction"
@@ -21,7 +22,7 @@ NAMES = ("class_collapse", "minority_collapse", "soft_supcon", "y_aware", "tempe
 def run(monkeypatch):
     torch.set_num_threads(1)
     monkeypatch.syspath_prepend(str(FOLDER))
-    return importlib.import_module("run")
+    return script("reproduction/run")  # not imported by its name: the benchmarks have a run.py too
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -108,9 +108,9 @@ def _weights(path: Path) -> None:
 
 
 def _soft_labels(path: Path) -> None:
-    from optgeom_cli.realize import _numbers
+    from optgeom_cli.label_table import read_label_table
 
-    og.Weights.y_aware(_numbers(path))
+    og.Weights.y_aware(read_label_table(path).values)
 
 
 def _saved(save: Callable[..., None], *arguments: Any, **named: Any) -> bytes:
