@@ -1,12 +1,26 @@
-"""Scripts of the docs as modules, for the tests of what they compute."""
+"""Scripts of the docs and benchmarks as modules, for the tests of what they compute."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 DOCS = Path(__file__).parent.parent / "docs"
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+@contextlib.contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """The scripts of a folder may be imported by their names, as they import each other."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
 
 
 def script(name: str) -> ModuleType:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import BENCHMARKS, importable
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-try:
+with importable(BENCHMARKS):
     import _rivals
     import bench_scaling
     import bench_training
     import bench_validate
     from _harness import OURS
-finally:
-    sys.path.remove(str(FOLDER))
 
 SIMPLEX = np.full((3, 3), -0.5) + 1.5 * np.eye(3)
 
@@ -37,7 +32,7 @@ def solved(who: str, program: _rivals.RowsProgram) -> _rivals.Answer:
 def test_class_means_in_closed_form(who, make):
     # Balanced classes: the simplex, at every temperature; C = 2: antipodes.
     assert np.max(np.abs(solved(who, make(np.full(3, 1 / 3), 0.5)).gram - SIMPLEX)) < 1e-3
-    assert solved(who, make(np.array([0.6, 0.4]), 1.0)).gram[0, 1] == pytest.approx(-1, abs=2e-3)
+    assert solved(who, make(np.array([0.6, 0.4]), 1.0)).gram[0, 1] == pytest.approx(-1, abs=2e-3 if who == "pymanopt" else 1e-3)
 
 
 def test_values_are_the_losses_in_their_own_words():

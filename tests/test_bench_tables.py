@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
-from pathlib import Path
 
 import pytest
+from scripts import BENCHMARKS, importable
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-try:
+with importable(BENCHMARKS):
     import _page
     import _suite
     import _tables
@@ -20,8 +17,6 @@ try:
     TABLES = _suite.tables()
     from bench_training import MONITOR, PEER, STEP
     from bench_validate import MOMENTS, ONE, SUM, TWO
-finally:
-    sys.path.remove(str(FOLDER))
 
 MINE = Row("zipf, temperature 0.1", OURS, 20, 0, 0.01, "inf", gap=1e-12, certified=True)
 RIVAL = Row("zipf, temperature 0.1", "CVXPY + Clarabel", 20, 0, 0.31, "inf", gap=1e-6)

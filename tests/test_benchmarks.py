@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import BENCHMARKS, importable
 
 import optgeom as og
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-try:
+with importable(BENCHMARKS):
     import _harness
     import _machine
     import _page
@@ -29,8 +28,6 @@ try:
     import run
 
     TABLES = _suite.tables()
-finally:
-    sys.path.remove(str(FOLDER))
 
 PACKAGES = {"SCS": "scs", "pymanopt": "pymanopt", "pytorch": "pytorch_metric_learning", "MDS": "sklearn"}
 # Tables that start no process and no worker.
@@ -105,7 +102,7 @@ def test_the_page_holds_the_tables_and_not_the_machine(folder):
     for name in AT_ONCE:
         section = text.split(f"<!-- {name}:begin -->")[1].split(f"<!-- {name}:end -->")[0]
         assert f"### `{name}`: {TABLES[name].title}" in section and "n = 1" in section
-    for secret in (socket.gethostname(), FOLDER.parent.as_posix().lstrip("/"), folder.as_posix().lstrip("/")):
+    for secret in (socket.gethostname(), BENCHMARKS.parent.as_posix().lstrip("/"), folder.as_posix().lstrip("/")):
         for path in folder.rglob("*.*"):
             found = path.suffix in (".md", ".csv") and re.search(rf"\b{re.escape(secret)}\b", path.read_text(encoding="utf-8"))
             assert not found, f"{path.name} names the machine"
@@ -114,10 +111,10 @@ def test_the_page_holds_the_tables_and_not_the_machine(folder):
 def test_the_committed_page_is_what_the_files_say(tmp_path):
     pytest.importorskip("matplotlib")
     into = tmp_path / "benchmarks"
-    shutil.copytree(FOLDER / "results", into / "results")
-    shutil.copy(FOLDER / "README.md", into)
+    shutil.copytree(BENCHMARKS / "results", into / "results")
+    shutil.copy(BENCHMARKS / "README.md", into)
     _page.write(into, TABLES, tmp_path / "docs" / "images")
-    assert (into / "README.md").read_text(encoding="utf-8") == (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert (into / "README.md").read_text(encoding="utf-8") == (BENCHMARKS / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_run_of_some_sizes_keeps_the_other_rows(folder, tmp_path):
@@ -168,7 +165,7 @@ def test_quick_does_not_write_over_the_results(capsys):
     assert options.into is None and options.level == "quick"
     assert run.main(["--tiny", "--only", "speed-many-classes"]) == 0
     written = Path(capsys.readouterr().err.split("written: ")[1].strip())
-    assert FOLDER not in written.parents and (written.parent / "results" / "speed-many-classes.csv").exists()
+    assert BENCHMARKS not in written.parents and (written.parent / "results" / "speed-many-classes.csv").exists()
     shutil.rmtree(written.parent)
 
 
@@ -215,7 +212,7 @@ np.ones(2**25)
 after = _harness.peak_mb()
 print(before, after, subprocess.run([sys.executable, "-c", {own!r}], capture_output=True, text=True, check=True).stdout)
 """
-    code = code.format(folder=str(FOLDER), own=own.format(folder=str(FOLDER)))
+    code = code.format(folder=str(BENCHMARKS), own=own.format(folder=str(BENCHMARKS)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after, child = map(float, done.stdout.split())
     assert after - before == pytest.approx(256, abs=8)
@@ -248,7 +245,7 @@ def test_the_machine_is_told_in_words():
 def test_a_table_with_a_figure_shows_it(tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "results").mkdir()
-    shutil.copy(FOLDER / "README.md", tmp_path)
+    shutil.copy(BENCHMARKS / "README.md", tmp_path)
     rows = [
         _harness.Row(case, _harness.OURS, size, 0, size**power, gap=0.0, certified=True, extra_mb=size**2.0, peak_mb=9.0, baseline_mb=8.0)
         for case, power in (("labels in 3 dimensions", 1.5), ("labels in 1 dimension", 2.0))
