@@ -25,7 +25,7 @@ from optgeom._numerics import Array
 from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.solvers.low_rank import Judged
-from optgeom.solvers.primal_dual import of_low_rank
+from optgeom.solvers.primal_dual import better_judged
 
 LARGEST = 64  # groups: 2080 unknowns, some 100 factorisations
 STEPS = 60  # of Newton's method for one mu
@@ -144,14 +144,9 @@ def solve_barrier(
         cosines, taken, ended = _centre(pairs, cosines, mu)
         steps += taken
         if mu <= WORTH_JUDGING or ended:
-            found = judge(cosines)
-            if best is None or found.certificate.gap < best.certificate.gap:
-                best = found
-            good = good_gap * (1 + abs(best.risk))
-            if best.certificate.gap <= good:
-                # Every matrix inside has full rank: what does not count for the rank would still count for an embedding.
-                exact = judge(of_low_rank(cosines, program.sizes))
-                return (exact if exact.certificate.gap <= good else best), steps
+            best, good = better_judged(best, cosines, program.sizes, judge, good_gap)
+            if good:
+                return best, steps
         if ended:
             break
         mu /= FALL

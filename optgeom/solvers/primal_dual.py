@@ -301,17 +301,30 @@ def solve_primal_dual(
         # Judging costs as much as a step: only where the violation is small, and has fallen by a good part since, or falls no more.
         if (step.violation < WORTH_JUDGING and (step.violation < 0.3 * judged or since > 0)) or given_up:
             judged = min(judged, step.violation)
-            found = judge(gram)
-            if best is None or found.certificate.gap < best.certificate.gap:
-                best = found
-            good = good_gap * (1 + abs(best.risk))
-            if best.certificate.gap <= good:
-                # Only in the limit are the cosines of low rank: what does not count for it would still count for an embedding.
-                exact = judge(of_low_rank(gram, program.sizes))
-                return (exact if exact.certificate.gap <= good else best), taken
+            best, good = better_judged(best, gram, program.sizes, judge, good_gap)
+            if good:
+                return best, taken
         if given_up:
             break
     return best, taken
+
+
+def better_judged(
+    best: J | None, gram: Array, sizes: group_matrix.Sizes, judge: Callable[[Array], J], good_gap: float
+) -> tuple[J, bool]:
+    """The better of what was judged before and this matrix, and whether its gap is good enough to end the search.
+
+    Such a matrix has low rank only in the limit: what does not count for the rank would still count for an embedding, and is left out at
+    the end where the gap stays good.
+    """
+    found = judge(gram)
+    if best is None or found.certificate.gap < best.certificate.gap:
+        best = found
+    good = good_gap * (1 + abs(best.risk))
+    if not best.certificate.gap <= good:
+        return best, False
+    exact = judge(of_low_rank(gram, sizes))
+    return (exact if exact.certificate.gap <= good else best), True
 
 
 def of_low_rank(gram: Array, sizes: group_matrix.Sizes) -> Array:
