@@ -9,12 +9,16 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+PICTURES = (".png", ".svg", ".pdf")
 
 
 class ExitCode(enum.IntEnum):
@@ -95,3 +99,13 @@ def exit_on_error() -> Iterator[None]:
             notice(f"not enough memory for this problem: {error} (fewer different counts need less)")
             raise typer.Exit(ExitCode.SOLVER_FAILURE) from error
         raise
+
+def check_picture(plot: Path) -> None:
+    """Refuse a `--plot` that cannot be written before the work, not after it."""
+    from optgeom import _files
+    from optgeom.plotting import require_matplotlib
+
+    if plot.suffix.lower() not in PICTURES:
+        raise UsageError(f"--plot must end in {', '.join(PICTURES)}; got {str(plot)!r}")
+    _files.check_target(plot)
+    require_matplotlib()

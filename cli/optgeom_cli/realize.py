@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optgeom_cli.output import ExitCode, UsageError, emit_json, exit_on_error, notice
+from optgeom_cli.output import ExitCode, UsageError, check_picture, emit_json, exit_on_error, notice
 from optgeom_cli.progress import working
 from optgeom_cli.summary import print_summary
 
@@ -85,17 +85,14 @@ def realize(
     ] = None,
 ) -> None:
     """Does an embedding attain the entropic bound of these weights, in which dimension, and if none does, what is the optimum?"""
-    for option, path, endings in (("--out", out, (".npy", ".csv")), ("--plot", plot, (".png", ".svg", ".pdf"))):
-        if path is not None and path.suffix.lower() not in endings:
-            raise UsageError(f"{option} must end in {', '.join(endings)}; got {str(path)!r}")
-    from optgeom import _files
+    if out is not None:
+        if out.suffix.lower() not in (".npy", ".csv"):
+            raise UsageError(f"--out must end in .npy, .csv; got {str(out)!r}")
+        from optgeom import _files
 
-    for path in filter(None, (out, plot)):
-        _files.check_target(path)
+        _files.check_target(out)
     if plot is not None:
-        from optgeom.plotting import require_matplotlib
-
-        require_matplotlib()
+        check_picture(plot)
     parameters = {"epsilon": epsilon, "bandwidth": bandwidth, "temperature": label_temperature, "paper": paper_form or None}
     held, notes = _read(weights, labels, scheme, label_column or [], parameters)
 

@@ -8,12 +8,10 @@ from typing import Annotated
 
 import typer
 
-from optgeom_cli.output import ExitCode, UsageError, emit_json, exit_on_error, notice
+from optgeom_cli.output import ExitCode, UsageError, check_picture, emit_json, exit_on_error, notice
 from optgeom_cli.progress import working
 from optgeom_cli.recover_report import recovery_lines
 from optgeom_cli.summary import print_summary
-
-PICTURES = (".png", ".svg", ".pdf")
 
 
 class Convention(enum.StrEnum):
@@ -61,12 +59,8 @@ def recover(
         raise UsageError("--resolution belongs to --pairs; a law given by options fixes what --fixed says, exactly")
     if max_angle is not None and fixed:
         raise UsageError("--max-angle and --fixed exclude each other: give one way in which positives stay near")
-    if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise UsageError(f"--plot must end in {', '.join(PICTURES)}; got {str(plot)!r}")
     if plot is not None:
-        from optgeom.plotting import require_matplotlib
-
-        require_matplotlib()
+        check_picture(plot)
 
     from optgeom.errors import NotCertifiedError
     from optgeom.sampling.caps import Cap

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optgeom_cli import loss_input, progress
-from optgeom_cli.output import UsageError, emit_json, exit_on_error, notice
+from optgeom_cli.output import UsageError, check_picture, emit_json, exit_on_error, notice
 
 if TYPE_CHECKING:
     from optgeom.collapse.scan import Scan
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _AXES = "Grid: a,b,c or from:to:number or from:to:number:log"
 _LOSS = "Loss"
 _OUTPUT = "Output"
-_PICTURES = (".png", ".svg", ".pdf")
 _TABLES = (".csv", ".parquet")
 MOST_STEPS = 1_000_000  # of an axis: a slip of the keyboard, not a scan
 INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C
@@ -121,7 +120,7 @@ def scan(
             "your own `optgeom design` varies one parameter, and `optgeom solve` gives the geometry)"
         )
     if plot is not None:
-        _check_picture(plot)
+        check_picture(plot)
     if out is not None and out.suffix.lower() not in _TABLES:
         raise UsageError(f"--out must end in {', '.join(_TABLES)}; got {str(out)!r}")
     given = {"majority": majority, "majority_odds": majority_odds, "imbalance": imbalance, "negatives": negatives, "batch_size": batch_size}
@@ -195,17 +194,6 @@ def parse_grid(option: str, text: str) -> list[float]:
     if option in ("--classes", "--negatives", "--batch-size"):
         return [int(value) for value in np.unique(np.rint(values))]
     return [float(value) for value in values]
-
-
-def _check_picture(plot: Path) -> None:
-    """Refuse what cannot be written before the work, not after it."""
-    from optgeom import _files
-    from optgeom.plotting import require_matplotlib
-
-    if plot.suffix.lower() not in _PICTURES:
-        raise UsageError(f"--plot must end in {', '.join(_PICTURES)}; got {str(plot)!r}")
-    _files.check_target(plot)
-    require_matplotlib()
 
 
 def _draw(found: Scan, plot: Path, grid: dict[str, Any], colour: Colour) -> None:

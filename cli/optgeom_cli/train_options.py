@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optgeom_cli.output import UsageError, notice
+from optgeom_cli.output import UsageError, check_picture, notice
 
 if TYPE_CHECKING:
     from optgeom.geometry import Geometry
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _RUN = "Run"
 _OUTPUT = "Output"
-_ENDINGS = (".png", ".svg", ".pdf")
 MOST_THREADS = 1024
 NO_MEMORY = ("allocate memory", "out of memory", "enough memory")  # as torch says it on the CPU and on CUDA
 OF_RANDOM_BATCHES = (
@@ -100,13 +99,7 @@ class RunOptions:
         if out is not None and not out.absolute().parent.is_dir():
             raise InvalidInputError(f"cannot make {out}: the folder {out.parent} does not exist (make it first)")
         if plot is not None:
-            if plot.suffix.lower() not in _ENDINGS:
-                raise UsageError(f"--plot must end in {', '.join(_ENDINGS)}; got {str(plot)!r}")
-            if not plot.absolute().parent.is_dir():
-                raise InvalidInputError(f"cannot write {plot}: the folder {plot.parent} does not exist (make it first)")
-            from optgeom.plotting import require_matplotlib
-
-            require_matplotlib()
+            check_picture(plot)
 
     def refuse_with_exact(self, ctx: typer.Context) -> None:
         """Refuse options of random batches beside --exact, which would do nothing."""
