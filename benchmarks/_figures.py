@@ -13,7 +13,8 @@ from _harness import OURS, Row
 
 from optgeom import _files
 
-# Rivals drawn beside our curves: label -> table and case whose rows hold them, the solver, and on which side of its end the label has room.
+# Rivals drawn beside our curves: label -> table and case whose rows hold them, the solver, and on which side of its end
+# the label has room.
 BESIDE: dict[str, dict[str, tuple[str, str, str, str]]] = {
     "classes": {
         "Clarabel": ("speed-clarabel", "zipf, temperature 0.1", "CVXPY + Clarabel", "above"),
@@ -37,7 +38,9 @@ SIDES: dict[str, dict[str, Any]] = {
 }
 
 
-def growth(rows: Sequence[Row], path: Path, results: Path, axis: str, beside: Mapping[str, tuple[str, str, str, str]]) -> None:
+def growth(
+    rows: Sequence[Row], path: Path, results: Path, axis: str, beside: Mapping[str, tuple[str, str, str, str]]
+) -> None:
     """Two panels; `beside` names rivals whose times are read from the files of `results`."""
     from matplotlib.figure import Figure
 
@@ -52,7 +55,9 @@ def growth(rows: Sequence[Row], path: Path, results: Path, axis: str, beside: Ma
         _draw(panel, lines)
     for label, (table, case, solver, side) in beside.items():
         told = _tables.cases(_store.read_table(results / f"{table}.csv"))
-        points = sorted((size, held[solver].seconds) for (name, size), held in told.items() if name == case and solver in held)
+        points = sorted(
+            (size, held[solver].seconds) for (name, size), held in told.items() if name == case and solver in held
+        )
         if points:
             time.plot(*zip(*points, strict=True), "s--", color=GREY, markersize=4, linewidth=1.3)
             _label(time, points[-1], label, GREY, side)
@@ -86,7 +91,9 @@ def _label(panel: Any, point: tuple[float, float], label: str, colour: str, side
     from matplotlib.patheffects import withStroke
 
     text = label.replace("many ", "many\n") if side == "below" else label
-    told = panel.annotate(text, point, textcoords="offset points", color=colour, fontsize=FONT - 1, linespacing=1.0, **SIDES[side])
+    told = panel.annotate(
+        text, point, textcoords="offset points", color=colour, fontsize=FONT - 1, linespacing=1.0, **SIDES[side]
+    )
     told.set_path_effects([withStroke(linewidth=3, foreground="white")])
 
 

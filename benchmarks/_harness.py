@@ -24,12 +24,12 @@ QUIET = 0.1  # cores kept busy by other programs
 class Row:
     """One run of one solver; a run that failed is a row too, with the reason in `note`.
 
-    `size` is the number of classes or samples. `gap`, `backward_error` and `certified` are recomputed from the returned matrix by
-    optgeom's certificate, whoever returned it; NaN where a run has no matrix to certify. `solver_seconds` is the part of `seconds` that
-    a modelling layer attributes to its solver. `excess` (of the loss) and `cosine_error` (largest difference of a cosine) are against the
-    certified answer of optgeom; `difference` is the error that the table names. Memory in MiB: peak of a fresh process, its peak
-    before the measured call, and what the call added where that is measured at once. `busy_elsewhere`: cores that other programs used.
-    `run` points into machines.csv.
+    `size` is the number of classes or samples. `gap`, `backward_error` and `certified` are recomputed from the returned
+    matrix by optgeom's certificate, whoever returned it; NaN where a run has no matrix to certify. `solver_seconds` is
+    the part of `seconds` that a modelling layer attributes to its solver. `excess` (of the loss) and `cosine_error`
+    (largest difference of a cosine) are against the certified answer of optgeom; `difference` is the error that the
+    table names. Memory in MiB: peak of a fresh process, its peak before the measured call, and what the call added
+    where that is measured at once. `busy_elsewhere`: cores that other programs used. `run` points into machines.csv.
     """
 
     case: str
@@ -83,8 +83,11 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
         gc.enable()
 
 
-def alternate(calls: Mapping[str, Callable[[], Any]], repeats: Mapping[str, int]) -> Iterator[tuple[str, int, float, Any]]:
-    """Run rivals in turns, in one process: (name, repeat, seconds, result), the result being the exception where one was raised.
+def alternate(
+    calls: Mapping[str, Callable[[], Any]], repeats: Mapping[str, int]
+) -> Iterator[tuple[str, int, float, Any]]:
+    """Run rivals in turns, in one process: (name, repeat, seconds, result), the result being the exception where one
+    was raised.
 
     Every second round goes backwards, so that nobody always runs on the caches that the same rival left behind.
     """
@@ -137,7 +140,10 @@ def wait_for_quiet() -> None:
 
 
 def memory_mb(what: str) -> float:
-    """A figure of this process from /proc, in MiB: VmRSS, VmHWM (largest so far) or RssAnon; NaN where the system does not say."""
+    """A figure of this process from /proc, in MiB: VmRSS, VmHWM (largest so far) or RssAnon.
+
+    NaN where the system does not say.
+    """
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
         return int(status.split(f"{what}:")[1].split()[0]) / 1024
@@ -149,11 +155,18 @@ def peak_mb() -> float:
     """Largest resident memory of this process so far, in MiB."""
     # Not ru_maxrss where VmHWM exists: a child process starts with the maximum of its parent there.
     held = memory_mb("VmHWM")
-    return held if held == held else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    return (
+        held
+        if held == held
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    )
 
 
 def in_fresh_process(module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What `child(arguments)` of a benchmark module returns in a process of its own, or {"note": reason} when it fails."""
+    """What `child(arguments)` of a benchmark module returns in a process of its own, or {"note".
+
+    Reason} when it fails.
+    """
     command = [sys.executable, str(ENTRY), "--child", module, json.dumps(arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

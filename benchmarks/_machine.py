@@ -8,14 +8,29 @@ import os
 import platform
 from pathlib import Path
 
-PACKAGES = ("optgeom", "numpy", "scipy", "cvxpy", "clarabel", "scs", "pymanopt", "scikit-learn", "torch", "pytorch-metric-learning")
+PACKAGES = (
+    "optgeom",
+    "numpy",
+    "scipy",
+    "cvxpy",
+    "clarabel",
+    "scs",
+    "pymanopt",
+    "scikit-learn",
+    "torch",
+    "pytorch-metric-learning",
+)
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 LOAD, DATE = "load before", "date"
 
 
 def environment() -> dict[str, str]:
     """What a run was measured on."""
-    found = {DATE: datetime.date.today().isoformat(), "cpu": f"{_cpu_model()}, {_cores()} cores", "memory": f"{_memory_gib():.0f} GiB"}
+    found = {
+        DATE: datetime.date.today().isoformat(),
+        "cpu": f"{_cpu_model()}, {_cores()} cores",
+        "memory": f"{_memory_gib():.0f} GiB",
+    }
     found.update({"system": platform.system(), "python": platform.python_version()})
     found.update({package: _version(package) for package in PACKAGES})
     found["BLAS threads"] = _blas_threads()

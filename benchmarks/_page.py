@@ -19,7 +19,10 @@ ALWAYS = (DATE, "BLAS threads", LOAD)  # told run by run even where all agree
 
 
 def write(into: Path, tables: Mapping[str, Table], figures: Path) -> None:
-    """Every table, the runs and the targets that were missed, between their markers in `into`/README.md; figures to their own folder."""
+    """Every table, the runs and the targets that were missed, between their markers in `into`/README.md.
+
+    Figures to their own folder.
+    """
     page, results = into / "README.md", into / "results"
     text = page.read_text(encoding="utf-8")
     missed: list[str] = []
@@ -55,7 +58,12 @@ def _provenance(rows: Sequence[Row]) -> str:
             cases.append(told)
     if len(runs) == 1:
         return f"Run {next(iter(runs))}."
-    return "; ".join(f"run {run}: {', '.join(f'({told})' for told in cases)}" for run, cases in sorted(runs.items())).capitalize() + "."
+    return (
+        "; ".join(
+            f"run {run}: {', '.join(f'({told})' for told in cases)}" for run, cases in sorted(runs.items())
+        ).capitalize()
+        + "."
+    )
 
 
 def _machines(machines: Mapping[int, Mapping[str, str]]) -> str:

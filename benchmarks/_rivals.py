@@ -35,8 +35,8 @@ class Answer:
 class RowsProgram:
     """sum_i r_i log sum_j exp(o_ij + A_ij/tau) - <L, A>/tau  over A positive semidefinite with diag A = 1.
 
-    Class means with infinitely many negatives and weighted InfoNCE both have this form. `weights` (n,) are r, `offsets` (n, n) are o,
-    NEVER where j is no term of row i, `linear` (n, n) is L or None.
+    Class means with infinitely many negatives and weighted InfoNCE both have this form. `weights` (n,) are r, `offsets`
+    (n, n) are o, NEVER where j is no term of row i, `linear` (n, n) is L or None.
     """
 
     weights: Array
@@ -60,7 +60,10 @@ def supcon_limit(proportions: Array, temperature: float) -> RowsProgram:
 
 
 def scl_limit(proportions: Array, temperature: float) -> RowsProgram:
-    """InfoNCE, alpha 0, infinitely many negatives of other classes: sum_i p_i log sum_{j != i} p_j/(1 - p_i) exp((A_ij - 1)/tau)."""
+    """InfoNCE, alpha 0, infinitely many negatives of other classes.
+
+    Sum_i p_i log sum_{j != i} p_j/(1 - p_i) exp((A_ij - 1)/tau).
+    """
     law = np.log(proportions)[None, :] - np.log1p(-proportions)[:, None] - 1 / temperature
     return RowsProgram(proportions, np.where(np.eye(proportions.size, dtype=bool), NEVER, law), temperature)
 
@@ -91,7 +94,10 @@ def conic(program: RowsProgram, solver: str) -> Answer:
 
 
 def conic_by_rows(program: RowsProgram, solver: str) -> Answer:
-    """The same, a log-sum-exp a row without the entries that are no term: fewer cones than `conic` where the own entry is out."""
+    """The same, a log-sum-exp a row without the entries that are no term.
+
+    Fewer cones than `conic` where the own entry is out.
+    """
     import cvxpy as cp
 
     n, tau = program.weights.size, program.temperature
@@ -111,14 +117,16 @@ def _solved(problem: Any, gram: Any, solver: str) -> Answer:
     if gram.value is None or not np.all(np.isfinite(gram.value)):
         raise RuntimeError(f"no finite matrix, status {problem.status}")
     stats = problem.solver_stats
-    return Answer(np.asarray(gram.value), str(problem.status), float(stats.solve_time or np.nan), int(stats.num_iters or 0))
+    return Answer(
+        np.asarray(gram.value), str(problem.status), float(stats.solve_time or np.nan), int(stats.num_iters or 0)
+    )
 
 
 def oblique(program: RowsProgram, gradient_norm: float = 1e-6, limit: float = LIMIT_SECONDS) -> Answer:
     """pymanopt: Riemannian trust regions on A = V'V, unit columns, V square, one seeded random start.
 
-    Gradient and Hessian product are exact and written in numpy, so that nothing is lost to automatic differentiation. With V square
-    every second-order critical point is optimal. `gradient_norm` 1e-6 is pymanopt's default.
+    Gradient and Hessian product are exact and written in numpy, so that nothing is lost to automatic differentiation.
+    With V square every second-order critical point is optimal. `gradient_norm` 1e-6 is pymanopt's default.
     """
     import pymanopt
 

@@ -1,4 +1,7 @@
-"""The files of results: one CSV a table, written whole or not at all, and machines.csv with the run that each row points to."""
+"""The files of results.
+
+One CSV a table, written whole or not at all, and machines.csv with the run that each row points to.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,11 @@ CONVERT: dict[str, Callable[[str], Any]] = {
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
     """All rows to a CSV file, NaN as an empty cell, without the columns that no row uses."""
-    used = [field.name for field in fields(Row) if field.default is MISSING or any(_told(getattr(row, field.name)) for row in rows)]
+    used = [
+        field.name
+        for field in fields(Row)
+        if field.default is MISSING or any(_told(getattr(row, field.name)) for row in rows)
+    ]
     _write(path, used, ([_cell(getattr(row, name)) for name in used] for row in rows))
 
 
@@ -38,7 +45,10 @@ def read_table(path: Path) -> list[Row]:
 
 
 def merged(kept: Iterable[Row], fresh: Sequence[Row]) -> list[Row]:
-    """Fresh rows in place of the kept ones of the same case and size; cases in order of size within their first appearance."""
+    """Fresh rows in place of the kept ones of the same case and size.
+
+    Cases in order of size within their first appearance.
+    """
     measured = {(row.case, row.size) for row in fresh}
     rows = [*(row for row in kept if (row.case, row.size) not in measured), *fresh]
     order = {case: place for place, case in enumerate(dict.fromkeys(row.case for row in rows))}
@@ -51,14 +61,20 @@ def read_machines(results: Path) -> dict[int, dict[str, str]]:
     if not path.exists():
         return {}
     with path.open(newline="", encoding="utf-8") as file:
-        return {int(line.pop("run")): {name: text for name, text in line.items() if text} for line in csv.DictReader(file)}
+        return {
+            int(line.pop("run")): {name: text for name, text in line.items() if text} for line in csv.DictReader(file)
+        }
 
 
 def write_machines(results: Path, machines: Mapping[int, Mapping[str, str]]) -> None:
     """Only the runs that a row still points to."""
     used = {row.run for path in results.glob("*.csv") if path.name != MACHINES for row in read_table(path)}
     names = list(dict.fromkeys(name for machine in machines.values() for name in machine))
-    lines = ([str(run), *(machine.get(name, "") for name in names)] for run, machine in sorted(machines.items()) if run in used)
+    lines = (
+        [str(run), *(machine.get(name, "") for name in names)]
+        for run, machine in sorted(machines.items())
+        if run in used
+    )
     _write(results / MACHINES, ["run", *names], lines)
 
 

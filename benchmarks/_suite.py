@@ -59,7 +59,9 @@ def selected(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
     """The names that equal a wanted one or start with it and a dash; all where nothing is asked for."""
     unknown = [want for want in wanted if not any(_fits(name, want) for name in names)]
     if unknown:
-        raise ValueError(f"`--only` must be a table or a part of the page; got {unknown[0]!r} (one of {', '.join(names)})")
+        raise ValueError(
+            f"`--only` must be a table or a part of the page; got {unknown[0]!r} (one of {', '.join(names)})"
+        )
     return [name for name in names if not wanted or any(_fits(name, want) for want in wanted)]
 
 

@@ -84,21 +84,31 @@ def versus(rows: Sequence[Row], targets: Mapping[tuple[str, int], float], size: 
             reached = "-" if missing and rival.seconds < 1 else f"{ratio:.2g} x" if ratio < 10 else f"{ratio:.0f} x"
             met = "-" if target is None or reached == "-" else yes(good and ratio >= target)
             told = "-" if target is None else f">= {target:.0f} x"
-            quality = [certificate(ours), "no answer" if missing else certificate(rival), number(rival.excess), number(rival.cosine_error)]
+            quality = [
+                certificate(ours),
+                "no answer" if missing else certificate(rival),
+                number(rival.excess),
+                number(rival.cosine_error),
+            ]
             lines.append([case, str(number_of), timing(ours), who, timing(rival), reached, told, met, *quality])
     header = ["case", size, OURS, "rival", "its time", "ratio", "target", "met", "gap", "rival's gap"]
     return markdown([*header, f"rival's excess {loss}", "rival's cosine error"], lines)
 
 
 def within(rows: Sequence[Row], targets: Mapping[tuple[str, int], tuple[float, float]], size: str = "C") -> str:
-    """A line a case of ours alone; targets are (seconds, gap), infinite where open, a gap of NaN where there is nothing to certify."""
+    """A line a case of ours alone.
+
+    Targets are (seconds, gap), infinite where open, a gap of NaN where there is nothing to certify.
+    """
     lines = []
     for (case, number_of), found in cases(rows).items():
         ours = found[OURS]
         told = met = "-"
         if (case, number_of) in targets:
             seconds, gap = targets[case, number_of]
-            told = (f"<= {seconds:g} s" if math.isfinite(seconds) else "open") + (f", gap {gap:.0e}" if gap == gap else "")
+            told = (f"<= {seconds:g} s" if math.isfinite(seconds) else "open") + (
+                f", gap {gap:.0e}" if gap == gap else ""
+            )
             met = yes(ours.certified and ours.seconds <= seconds)
         lines.append([case, str(number_of), timing(ours), number(ours.gap), ours.note or "-", told, met])
     return markdown(["case", size, "reached", "gap", "solver or note", "target", "met"], lines)
@@ -109,14 +119,29 @@ def eigh(rows: Sequence[Row], most: float) -> str:
     for (case, classes), found in cases(rows).items():
         ours = found[OURS]
         if len(found) == 1:
-            lines.append([case, str(classes), timing(ours), "-", "-", number(ours.gap), f"<= {most:.0f} x", "failed", yes(False)])
+            lines.append(
+                [case, str(classes), timing(ours), "-", "-", number(ours.gap), f"<= {most:.0f} x", "failed", yes(False)]
+            )
         for who, rival in found.items():
             if who != OURS:
                 ratio = ours.seconds / rival.seconds
-                # On groups, the matrix that the certificate decomposes is G x G: that ratio is told, the target speaks of C x C.
+                # On groups, the matrix that the certificate decomposes is G x G: that ratio is told, the target speaks
+                # of C x C.
                 target = f"<= {most:.0f} x" if who == "eigh C x C" else "-"
                 met = yes(ours.certified and ratio <= most) if target != "-" else "-"
-                lines.append([case, str(classes), timing(ours), who, timing(rival), number(ours.gap), target, f"{ratio:.2f} x", met])
+                lines.append(
+                    [
+                        case,
+                        str(classes),
+                        timing(ours),
+                        who,
+                        timing(rival),
+                        number(ours.gap),
+                        target,
+                        f"{ratio:.2f} x",
+                        met,
+                    ]
+                )
     return markdown(["case", "C", OURS, "against", "its time", "gap", "target", "reached", "met"], lines)
 
 
@@ -146,14 +171,26 @@ def doubling(rows: Sequence[Row]) -> str:
                 continue
             ours = solvers[OURS]
             used = ours.peak_mb - ours.baseline_mb
-            value, told = (ours.seconds, timing(ours)) if kind == "zipf, time" else (used, f"{used:.0f} MiB beyond {ours.baseline_mb:.0f}")
+            value, told = (
+                (ours.seconds, timing(ours))
+                if kind == "zipf, time"
+                else (used, f"{used:.0f} MiB beyond {ours.baseline_mb:.0f}")
+            )
             target = reached = met = "-"
             if before is not None and kind == "zipf, time":
                 ratio, target = value / before[1], f"<= {CUBIC:.0f} x the time of {before[0]}"
                 reached, met = f"{ratio:.1f} x", yes(ours.certified and ratio <= CUBIC)
             elif before is not None:
-                exponent = math.log(value / before[1]) / math.log(classes / before[0]) if min(value, before[1]) > 0 else math.nan
-                target, reached, met = f"exponent <= {QUADRATIC}", f"C^{exponent:.2f}", yes(ours.certified and exponent <= QUADRATIC)
+                exponent = (
+                    math.log(value / before[1]) / math.log(classes / before[0])
+                    if min(value, before[1]) > 0
+                    else math.nan
+                )
+                target, reached, met = (
+                    f"exponent <= {QUADRATIC}",
+                    f"C^{exponent:.2f}",
+                    yes(ours.certified and exponent <= QUADRATIC),
+                )
             matrices = f"{used * 2**20 / (8 * classes**2):.1f}" if kind == "zipf, memory" else "-"
             lines.append([case, str(classes), told, matrices, number(ours.gap), target, reached, met])
             before = classes, value

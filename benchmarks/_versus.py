@@ -94,14 +94,20 @@ def conic_rival(solver: str, by_rows: bool = False) -> dict[str, Rival]:
 
 
 def oblique_rivals(effort: Effort) -> dict[str, Rival]:
-    """pymanopt with its default tolerance, and with one tight enough for a certificate; that one gives up after a while."""
+    """pymanopt with its default tolerance, and with one tight enough for a certificate.
+
+    That one gives up after a while.
+    """
     loose = partial(_rivals.oblique, limit=PATIENCE[effort.level])
     return {"pymanopt, default": loose, f"pymanopt, gradient {TIGHT:.0e}": partial(loose, gradient_norm=TIGHT)}
 
 
 @dataclass(frozen=True)
 class Contest:
-    """One problem: `ours` from the data of the problem to the certified answer, `theirs` from the same data to the rival's program."""
+    """One problem.
+
+    `ours` from the data of the problem to the certified answer, `theirs` from the same data to the rival's program.
+    """
 
     case: str
     size: int

@@ -1,4 +1,7 @@
-"""Collapsed geometries: time to a certificate where dimensions are lost (SCL, infinitely many negatives, alpha 0, proportions i^-s)."""
+"""Collapsed geometries.
+
+Time to a certificate where dimensions are lost (SCL, infinitely many negatives, alpha 0, proportions i^-s).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,9 @@ def read(geometry: og.Geometry) -> tuple[Any, str]:
     return geometry.gram, f"rank {geometry.rank}, {geometry.solver.name}"
 
 
-def against(problems: tuple[Problem, ...], rivals: Callable[[Effort], Mapping[str, Rival]], runs: int, effort: Effort) -> Iterator[Row]:
+def against(
+    problems: tuple[Problem, ...], rivals: Callable[[Effort], Mapping[str, Rival]], runs: int, effort: Effort
+) -> Iterator[Row]:
     chosen: tuple[Problem, ...] = effort.plan(problems, SMALL, (("2", 1.0, 6),))
     found = []
     for problem in chosen:

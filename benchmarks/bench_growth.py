@@ -1,7 +1,8 @@
 """Growth: time and memory against classes, groups, negatives and samples.
 
-Each point is a process of its own. It warms up on a small problem, solves once and reads the high-water mark of resident memory, solves
-again for the median of the times, and at last once more under `tracemalloc`, which sees every array but no workspace inside BLAS.
+Each point is a process of its own. It warms up on a small problem, solves once and reads the high-water mark of
+resident memory, solves again for the median of the times, and at last once more under `tracemalloc`, which sees every
+array but no workspace inside BLAS.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ def problem(make: str, size: int) -> tuple[Callable[[], Any], Loss | None]:
         case = Case(size, int(number), 0.5)
         return partial(solve, case.labels, case.tau, TOLERANCE), None
     if name == "negatives":
-        finite = og.InfoNCE(temperature=TEMPERATURE, negatives=size, alpha=1.0, negatives_reduction="sum", sampling="ucl")
+        finite = og.InfoNCE(
+            temperature=TEMPERATURE, negatives=size, alpha=1.0, negatives_reduction="sum", sampling="ucl"
+        )
         return partial(solve_from, zipf(100), finite), finite
     loss = og.SupCon(temperature=TEMPERATURE, batch_size=256 if name == "batches" else math.inf, views=2)
     if name == "groups":
@@ -120,14 +123,27 @@ def render(size: str, rows: Sequence[Row]) -> str:
         if case in before:
             smaller, seconds, memory = before[case]
             ratios = (found.seconds / seconds, found.extra_mb / memory)
-            powers = ["-" if math.isnan(ratio) else f"{math.log(ratio) / math.log(number / smaller):.2f}" for ratio in ratios]
+            powers = [
+                "-" if math.isnan(ratio) else f"{math.log(ratio) / math.log(number / smaller):.2f}" for ratio in ratios
+            ]
         before[case] = number, found.seconds, found.extra_mb
         resident = f"{found.peak_mb - found.baseline_mb:.0f} MiB"
         arrays = f"{found.extra_mb:.3g} MiB"
         if found.failed:
             lines.append([case, str(number), "failed", "-", "-", "-", "-", found.note.split("Error: ")[-1]])
         else:
-            lines.append([case, str(number), _tables.timing(found), powers[0], arrays, powers[1], resident, _tables.certificate(found)])
+            lines.append(
+                [
+                    case,
+                    str(number),
+                    _tables.timing(found),
+                    powers[0],
+                    arrays,
+                    powers[1],
+                    resident,
+                    _tables.certificate(found),
+                ]
+            )
     return _tables.markdown(["case", size, "time", "its exponent", "arrays", "its exponent", "resident", "gap"], lines)
 
 

@@ -1,7 +1,8 @@
-"""Weighted InfoNCE: time of realize, weights to certified optimum, against CVXPY and pymanopt and towards targets for more samples.
+"""Weighted InfoNCE: time of realize, weights to certified optimum, against CVXPY and pymanopt and towards targets for
+more samples.
 
-Labels are `numpy.random.default_rng(0).normal(size=(n, dim))` with y-Aware weights exp(-|yi - yj|^2/2) and cosine similarity, except under
-`realize-classes`.
+Labels are `numpy.random.default_rng(0).normal(size=(n, dim))` with y-Aware weights exp(-|yi - yj|^2/2) and cosine
+similarity, except under `realize-classes`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ TOLERANCE = 1e-9  # beside rivals
 
 @dataclass(frozen=True)
 class Case:
-    """One problem; `seconds` is the target (inf: open), `gap` what counts as certified, relative to 1 + |loss|; NaN: the verdict alone."""
+    """One problem; `seconds` is the target (inf: open), `gap` what counts as certified, relative to 1 + |loss|; NaN.
+
+    The verdict alone.
+    """
 
     n: int
     dim: int
@@ -50,7 +54,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one measurement holds: rivals -> problems with the least ratio and the rival's runs, and problems with targets of their own."""
+    """What one measurement holds.
+
+    Rivals -> problems with the least ratio and the rival's runs, and problems with targets of their own.
+    """
 
     rivals: Mapping[str, Mapping[Case, tuple[float, int]]]
     towards: Mapping[str, tuple[Case, ...]]
@@ -60,9 +67,18 @@ class Plan:
 
 FULL = Plan(
     rivals={
-        "clarabel": {Case(30, 3, 0.5): (10.0, 3), Case(30, 1, 0.5): (10.0, 3), Case(60, 3, 0.5): (100.0, 2), Case(60, 1, 0.5): (100.0, 2)},
+        "clarabel": {
+            Case(30, 3, 0.5): (10.0, 3),
+            Case(30, 1, 0.5): (10.0, 3),
+            Case(60, 3, 0.5): (100.0, 2),
+            Case(60, 1, 0.5): (100.0, 2),
+        },
         "scs": {Case(30, 3, 0.5): (math.nan, 3), Case(30, 1, 0.5): (math.nan, 3), Case(60, 3, 0.5): (math.nan, 1)},
-        "pymanopt": {Case(60, 3, 0.5): (math.nan, 2), Case(60, 1, 0.5): (math.nan, 1), Case(200, 3, 0.5): (math.nan, 1)},
+        "pymanopt": {
+            Case(60, 3, 0.5): (math.nan, 2),
+            Case(60, 1, 0.5): (math.nan, 1),
+            Case(200, 3, 0.5): (math.nan, 1),
+        },
     },
     towards={
         "inconsistent": (
@@ -116,7 +132,9 @@ def read(found: Realization) -> tuple[Any, str]:
 def judged(row: Callable[..., Row], found: Realization, tolerance: float) -> Row:
     """The same certificate where there is a matrix; the closed form of an attained bound has its own."""
     if found.group_cosines is not None:
-        return of_weights(program_of(found.weights, found.temperature), tolerance)(found.group_cosines).row(row, note=found.solver)
+        return of_weights(program_of(found.weights, found.temperature), tolerance)(found.group_cosines).row(
+            row, note=found.solver
+        )
     return row(gap=abs(found.optimal_loss - found.lower_bound), certified=found.certified, note=found.solver)
 
 
@@ -174,7 +192,9 @@ def rival_table(name: str, title: str, hypothesis: str, rivals: Callable[[Effort
 
 def target_table(name: str, title: str, hypothesis: str) -> Table:
     targets = {(case.name, case.n): (case.seconds, case.gap) for case in FULL.towards[name]}
-    return Table(f"realize-{name}", title, hypothesis, partial(towards, name), partial(_tables.within, targets=targets, size="n"))
+    return Table(
+        f"realize-{name}", title, hypothesis, partial(towards, name), partial(_tables.within, targets=targets, size="n")
+    )
 
 
 CONIC = "The optimum has low rank; a low-rank method with a dual bound reaches a certificate sooner than a general conic solver."

@@ -1,8 +1,10 @@
-"""Distance geometry against scikit-learn's metric multidimensional scaling (SMACOF), which minimises stress and not the loss.
+"""Distance geometry against scikit-learn's metric multidimensional scaling (SMACOF), which minimises stress and not the
+loss.
 
-Everybody starts from the matrix of weights and is judged by the points that come out: their distances against the target distances, and
-their loss, recomputed, with the certificate of the weighted program. Target distances are |y_i - y_j| (Euclidean similarity) or chords
-sqrt(2 - 2 cos) of the target cosines. For cosines, the points of MDS are put on the sphere that fits them best.
+Everybody starts from the matrix of weights and is judged by the points that come out: their distances against the
+target distances, and their loss, recomputed, with the certificate of the weighted program. Target distances are |y_i -
+y_j| (Euclidean similarity) or chords sqrt(2 - 2 cos) of the target cosines. For cosines, the points of MDS are put on
+the sphere that fits them best.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def euclidean(n: int) -> Problem:
     """Points in space, weights exp(-|y_i - y_j|^2/2) at temperature 2: squared distances are the targets themselves."""
     y = np.random.default_rng(0).normal(size=(n, DIM))
     distances = squareform(pdist(y))
-    return Problem(f"Euclidean, points in {DIM} dimensions", "euclidean", 2.0, np.exp(-(distances**2) / 2), distances, DIM)
+    return Problem(
+        f"Euclidean, points in {DIM} dimensions", "euclidean", 2.0, np.exp(-(distances**2) / 2), distances, DIM
+    )
 
 
 def spherical(n: int) -> Problem:
@@ -59,14 +63,18 @@ def spherical(n: int) -> Problem:
     y = np.random.default_rng(0).normal(size=(n, DIM))
     y /= np.linalg.norm(y, axis=1, keepdims=True)
     weights = np.exp((y @ y.T) / 0.5)
-    return Problem(f"cosine, points on a sphere in {DIM} dimensions", "cosine", 0.5, weights, chords(weights, 0.5, 0.0), DIM)
+    return Problem(
+        f"cosine, points on a sphere in {DIM} dimensions", "cosine", 0.5, weights, chords(weights, 0.5, 0.0), DIM
+    )
 
 
 def inconsistent(n: int) -> Problem:
     """Points in space, cosine similarity: no points on a sphere have the target cosines 1 + temperature log w."""
     y = np.random.default_rng(0).normal(size=(n, DIM))
     weights = np.exp(-(squareform(pdist(y)) ** 2) / 2)
-    return Problem(f"cosine, points in {DIM} dimensions, inconsistent", "cosine", 0.5, weights, chords(weights, 0.5, 1.0), None)
+    return Problem(
+        f"cosine, points in {DIM} dimensions, inconsistent", "cosine", 0.5, weights, chords(weights, 0.5, 1.0), None
+    )
 
 
 def chords(weights: Any, temperature: float, shift: float) -> Any:
@@ -76,7 +84,11 @@ def chords(weights: Any, temperature: float, shift: float) -> Any:
     return found
 
 
-FULL: dict[Callable[[int], Problem], tuple[int, ...]] = {euclidean: (100, 300, 1000), spherical: (100, 300), inconsistent: (100, 300)}
+FULL: dict[Callable[[int], Problem], tuple[int, ...]] = {
+    euclidean: (100, 300, 1000),
+    spherical: (100, 300),
+    inconsistent: (100, 300),
+}
 QUICK: dict[Callable[[int], Problem], tuple[int, ...]] = {euclidean: (60,), spherical: (60,), inconsistent: (60,)}
 TINY: dict[Callable[[int], Problem], tuple[int, ...]] = {euclidean: (12,), spherical: (12,), inconsistent: (12,)}
 
@@ -93,8 +105,13 @@ def scaling(problem: Problem, init: str) -> tuple[Any, str]:
     return points, f"stress {stress:.1e}, {steps} iterations"
 
 
-def judged(row: Callable[..., Row], problem: Problem, found: tuple[Any, str], best: float = math.nan) -> tuple[Row, float]:
-    """Distances against the targets (relative to the largest), and the loss with its gap: to the entropic bound, or to the dual bound."""
+def judged(
+    row: Callable[..., Row], problem: Problem, found: tuple[Any, str], best: float = math.nan
+) -> tuple[Row, float]:
+    """Distances against the targets (relative to the largest), and the loss with its gap.
+
+    To the entropic bound, or to the dual bound.
+    """
     points, note = found
     held = Weights.from_matrix(problem.weights)
     distances = squareform(pdist(points))
@@ -129,7 +146,11 @@ def render(rows: Sequence[Row]) -> str:
         for who, held in found.items():
             ratio = "-" if who == OURS else f"{held.seconds / found[OURS].seconds:.2g} x"
             excess = "-" if who == OURS else _tables.number(held.excess)
-            quality = [_tables.number(held.difference), "no answer" if held.failed else _tables.certificate(held), excess]
+            quality = [
+                _tables.number(held.difference),
+                "no answer" if held.failed else _tables.certificate(held),
+                excess,
+            ]
             lines.append([case, str(n), who, _tables.timing(held), ratio, *quality, held.note])
     header = ["case", "n", "solver", "time", "its time over ours", "distance error", "gap", "excess loss", "note"]
     return _tables.markdown(header, lines)

@@ -1,6 +1,7 @@
 """Scans: time of a phase diagram, and what a second worker and more cells change.
 
-Every run starts workers that already exist (the first scan of a session also waits a second or two for them) and writes its file.
+Every run starts workers that already exist (the first scan of a session also waits a second or two for them) and writes
+its file.
 """
 
 from __future__ import annotations
@@ -50,7 +51,16 @@ def measure(effort: Effort) -> Iterator[Row]:
                     seconds, found, elsewhere = watched(partial(run, shares, temperatures, workers))
                     note = f"{found.collapsed} collapsed, {found.uncertified} uncertified"
                     certified = found.uncertified == 0
-                    yield Row("scan", who, len(found), repeat, seconds, certified=certified, busy_elsewhere=elsewhere, note=note)
+                    yield Row(
+                        "scan",
+                        who,
+                        len(found),
+                        repeat,
+                        seconds,
+                        certified=certified,
+                        busy_elsewhere=elsewhere,
+                        note=note,
+                    )
 
 
 def render(rows: Sequence[Row]) -> str:
@@ -75,7 +85,15 @@ def render(rows: Sequence[Row]) -> str:
         lines.append([f"{size} cells, one worker over two", told, f">= {least:g} x", f"{ratio:.2f} x", ratio >= least])
     for who in (ONE, TWO) if len(sizes) == 2 and sizes[1] == 4 * sizes[0] else ():
         ratio = seconds(sizes[1], who)[0] / seconds(sizes[0], who)[0]
-        lines.append([f"four times the cells, {who}", "-", f"<= {TARGETS['cells']:g} x", f"{ratio:.2f} x", ratio <= TARGETS["cells"]])
+        lines.append(
+            [
+                f"four times the cells, {who}",
+                "-",
+                f"<= {TARGETS['cells']:g} x",
+                f"{ratio:.2f} x",
+                ratio <= TARGETS["cells"],
+            ]
+        )
     note = sorted({f"{row.size} cells: {row.note}" for row in rows})
     body = [[*map(str, cells), _tables.yes(bool(met) and certified)] for *cells, met in lines]
     return _tables.markdown(["case", "measured", "target", "reached", "met"], body) + f"\n\n{'; '.join(note)}."

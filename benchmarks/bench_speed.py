@@ -92,17 +92,32 @@ def against(name: str, rivals: Callable[[Effort], Mapping[str, Rival]], effort: 
         loss = og.SupCon(temperature=temperature)
         for classes, runs in held.rivals[name].items():
             p = zipf(classes)
-            judge = of_class_means(ClassMeanProgram.build(og.ClassDistribution.from_proportions(p), loss, grouped=False))
+            judge = of_class_means(
+                ClassMeanProgram.build(og.ClassDistribution.from_proportions(p), loss, grouped=False)
+            )
             theirs = partial(_rivals.supcon_limit, p, temperature)
             ours = partial(solve_from, p, loss)
-            problems.append(Contest(f"zipf, temperature {temperature}", classes, ours, lambda g: (g.gram, ""), theirs, judge, runs, "inf"))
+            problems.append(
+                Contest(
+                    f"zipf, temperature {temperature}",
+                    classes,
+                    ours,
+                    lambda g: (g.gram, ""),
+                    theirs,
+                    judge,
+                    runs,
+                    "inf",
+                )
+            )
     return contest(effort, problems, rivals(effort), held.repeats)
 
 
 def against_eigh(effort: Effort) -> Iterable[Row]:
     loss = og.SupCon(temperature=TEMPERATURE)
     held = plan(effort)
-    distributions = [(f"zipf, {classes} groups", og.ClassDistribution.from_proportions(zipf(classes))) for classes in held.eigh]
+    distributions = [
+        (f"zipf, {classes} groups", og.ClassDistribution.from_proportions(zipf(classes))) for classes in held.eigh
+    ]
     for profile in held.profiles:
         classes = og.ClassDistribution.from_profile(profile)
         distributions.append((f"{profile}, {classes.groups.num_groups} groups", classes))
@@ -116,7 +131,10 @@ def against_eigh(effort: Effort) -> Iterable[Row]:
             continue
         gram = np.array(geometry.gram)
         block = group_matrix.symmetric_block(geometry.group_cosines, np.ones(program.sizes.size), program.sizes)
-        calls: dict[str, Callable[[], Any]] = {OURS: partial(og.solve, classes, loss), "eigh C x C": partial(scipy.linalg.eigh, gram)}
+        calls: dict[str, Callable[[], Any]] = {
+            OURS: partial(og.solve, classes, loss),
+            "eigh C x C": partial(scipy.linalg.eigh, gram),
+        }
         if program.sizes.size < classes.num_classes:
             calls["eigh G x G"] = partial(scipy.linalg.eigh, block)
         for call in calls.values():
@@ -165,10 +183,14 @@ def tailed_groups(classes: int, groups: int) -> tuple[Any, Any]:
 def doubling(effort: Effort) -> Iterable[Row]:
     loss = og.SupCon(temperature=TEMPERATURE)
     held = plan(effort)
-    calls = {str(classes): partial(solve_from, zipf(classes), loss) for classes in held.growth[:2] if effort.wants(classes)}
+    calls = {
+        str(classes): partial(solve_from, zipf(classes), loss) for classes in held.growth[:2] if effort.wants(classes)
+    }
     for call in calls.values():
         attempt(call)
-    for size, turn, seconds, result in alternate(calls, dict.fromkeys(calls, effort.times(max(2, held.repeats - 2)))) if calls else ():
+    for size, turn, seconds, result in (
+        alternate(calls, dict.fromkeys(calls, effort.times(max(2, held.repeats - 2)))) if calls else ()
+    ):
         row = partial(Row, "zipf, time", OURS, int(size), turn, seconds, "inf")
         if isinstance(result, Exception):
             yield row(note=failure(result))
@@ -212,7 +234,11 @@ class Targets:
 
     def of(self, name: str) -> dict[tuple[str, int], float]:
         held: dict[int, float] = getattr(self, name)
-        return {(f"zipf, temperature {temperature}", classes): held[classes] for temperature in (0.1, 1.0) for classes in held}
+        return {
+            (f"zipf, temperature {temperature}", classes): held[classes]
+            for temperature in (0.1, 1.0)
+            for classes in held
+        }
 
 
 TARGETS = Targets()

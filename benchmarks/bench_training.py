@@ -1,11 +1,14 @@
-"""Training in torch: how long do losses and the monitor take, and how much memory, beside the implementation that people use?
+"""Training in torch: how long do losses and the monitor take, and how much memory, beside the implementation that
+people use?
 
-Rivals run in turns on one core, and a ratio is the median of the ratios of neighbouring runs; where there are pairs beside less than a
-tenth of a core of other work (Linux), only they count. Value and gradient are compared in float64, to 1e-10.
+Rivals run in turns on one core, and a ratio is the median of the ratios of neighbouring runs; where there are pairs
+beside less than a tenth of a core of other work (Linux), only they count. Value and gradient are compared in float64,
+to 1e-10.
 
-Memory: each rival in a fresh process takes a step with 64 rows, which loads the libraries, then the high-water mark of resident memory is
-reset (/proc/self/clear_refs, Linux) and read again after the step (VmHWM); what was resident before is subtracted. On a CUDA device:
-`torch.cuda.max_memory_allocated` beyond what was allocated before. Where a CUDA device is present each table has a second line.
+Memory: each rival in a fresh process takes a step with 64 rows, which loads the libraries, then the high-water mark of
+resident memory is reset (/proc/self/clear_refs, Linux) and read again after the step (VmHWM); what was resident before
+is subtracted. On a CUDA device: `torch.cuda.max_memory_allocated` beyond what was allocated before. Where a CUDA device
+is present each table has a second line.
 """
 
 from __future__ import annotations
@@ -159,7 +162,9 @@ def of_monitor(effort: Effort) -> Iterator[Row]:
             if effort.patient and turn % 5 == 0:
                 wait_for_quiet()
             _, (seconds, update), elsewhere = watched(watching.steps)
-            for what, took in ((STEP, seconds), (MONITOR, update)) if turn >= 0 else ():  # the first turn loads what it needs
+            for what, took in (
+                ((STEP, seconds), (MONITOR, update)) if turn >= 0 else ()
+            ):  # the first turn loads what it needs
                 where = case(2 * images, WIDTHS[-1], len(TAIL), device)
                 yield Row(where, what, 2 * images, turn, took / STEPS, busy_elsewhere=elsewhere)
 
@@ -212,7 +217,10 @@ def child(arguments: Mapping[str, Any]) -> dict[str, Any]:
         before = torch.cuda.memory_allocated()
         began = time.perf_counter()
         step(loss, features, labels)
-        return {"seconds": time.perf_counter() - began, "extra_mb": (torch.cuda.max_memory_allocated() - before) / 2**20}
+        return {
+            "seconds": time.perf_counter() - began,
+            "extra_mb": (torch.cuda.max_memory_allocated() - before) / 2**20,
+        }
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = memory_mb("VmRSS")
     began = time.perf_counter()
@@ -221,7 +229,14 @@ def child(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render(name: str, rows: Sequence[Row]) -> str:
-    header = ["case", *((MONITOR, STEP) if name == "monitor" else (OURS, PEER)), "target", "reached", "met", "other programs"]
+    header = [
+        "case",
+        *((MONITOR, STEP) if name == "monitor" else (OURS, PEER)),
+        "target",
+        "reached",
+        "met",
+        "other programs",
+    ]
     return _tables.a_line_a_case(header, rows, partial(_line, name))
 
 
@@ -236,15 +251,35 @@ def _line(name: str, rows: Sequence[Row]) -> list[str]:
         met = _tables.yes(reached <= target)
         return [one.case, f"{ours:.1f} MiB", f"{theirs:.1f} MiB", f"<= {target:g} x", f"{reached:.3f} x", met, "-"]
     left, right = (MONITOR, STEP) if name == "monitor" else (OURS, PEER)
-    reached, pairs, quiet = _tables.ratios(rows, left, right) if name == "monitor" else _tables.ratios(rows, right, left)
-    mine, other = (f"{1e3 * _tables.median(row.seconds for row in rows if row.solver == who):.3g} ms" for who in (left, right))
+    reached, pairs, quiet = (
+        _tables.ratios(rows, left, right) if name == "monitor" else _tables.ratios(rows, right, left)
+    )
+    mine, other = (
+        f"{1e3 * _tables.median(row.seconds for row in rows if row.solver == who):.3g} ms" for who in (left, right)
+    )
     mine = f"{mine} (n = {pairs} pairs{'' if quiet else ', beside other work'})"
     busy = _tables.busy(rows)
     if name == "monitor":
-        return [one.case, mine, other, f"<= {100 * target:g} %", f"{100 * reached:.2f} %", _tables.yes(reached <= target), busy]
+        return [
+            one.case,
+            mine,
+            other,
+            f"<= {100 * target:g} %",
+            f"{100 * reached:.2f} %",
+            _tables.yes(reached <= target),
+            busy,
+        ]
     away = max((row.difference for row in rows), default=math.nan)
     told = f"{one.case}; value and gradient equal to {away:.0e}"
-    return [told, mine, other, f">= {target:g} x", f"{reached:.2f} x", _tables.yes(reached >= target and away <= AGREEMENT), busy]
+    return [
+        told,
+        mine,
+        other,
+        f">= {target:g} x",
+        f"{reached:.2f} x",
+        _tables.yes(reached >= target and away <= AGREEMENT),
+        busy,
+    ]
 
 
 TABLES = (

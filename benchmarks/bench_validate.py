@@ -1,8 +1,10 @@
-"""Validation of trained embeddings: time and memory of a pass over a file, the gain of a second worker, and the whole command.
+"""Validation of trained embeddings: time and memory of a pass over a file, the gain of a second worker, and the whole
+command.
 
-The file is made in a temporary folder (2 GB) and read once before anything is measured, so that it lies in the cache of the system. Rivals
-run in turns, one BLAS thread a process, and a ratio is the median of the ratios of neighbouring runs. Every run says how many cores other
-programs kept busy meanwhile (Linux; empty elsewhere); where there are pairs with less than a tenth of a core, only they count.
+The file is made in a temporary folder (2 GB) and read once before anything is measured, so that it lies in the cache of
+the system. Rivals run in turns, one BLAS thread a process, and a ratio is the median of the ratios of neighbouring
+runs. Every run says how many cores other programs kept busy meanwhile (Linux; empty elsewhere); where there are pairs
+with less than a tenth of a core, only they count.
 """
 
 from __future__ import annotations
@@ -140,8 +142,11 @@ def of_workers(effort: Effort, folder: Path) -> Iterator[Row]:
 def of_labels(effort: Effort, folder: Path) -> Iterator[Row]:
     held = plan(effort)
     labels = np.random.default_rng(0).integers(0, held.classes, held.labels)
-    # A state of its own each time, so that nothing is known from the run before. Too short a time to ask what other programs did in it.
-    for row in in_turns("labels", effort, case(labels.size, held.classes, "labels"), {OURS: lambda: ClassNames().encode(labels)}):
+    # A state of its own each time, so that nothing is known from the run before. Too short a time to ask what other
+    # programs did in it.
+    for row in in_turns(
+        "labels", effort, case(labels.size, held.classes, "labels"), {OURS: lambda: ClassNames().encode(labels)}
+    ):
         yield replace(row, busy_elsewhere=math.nan)
 
 
@@ -150,12 +155,31 @@ def of_report(effort: Effort, folder: Path) -> Iterator[Row]:
     rng = np.random.default_rng(0)
     classes, dim = 100, 128
     shares = np.geomspace(100.0, 1.0, classes)
-    labels = rng.permutation(np.repeat(np.arange(classes), np.maximum(2, shares / shares.sum() * plan(effort).validated).astype(int)))
+    labels = rng.permutation(
+        np.repeat(np.arange(classes), np.maximum(2, shares / shares.sum() * plan(effort).validated).astype(int))
+    )
     means = rng.standard_normal((classes, dim))
-    np.save(folder / "validated.npy", (means[labels] + 0.5 * rng.standard_normal((labels.size, dim))).astype(np.float32))
+    np.save(
+        folder / "validated.npy", (means[labels] + 0.5 * rng.standard_normal((labels.size, dim))).astype(np.float32)
+    )
     np.save(folder / "validated-labels.npy", labels)
-    command = [sys.executable, "-m", "optgeom_cli.main", "validate", "--batch-size", "256", "--report", str(folder / "report.html")]
-    command += ["--embeddings", str(folder / "validated.npy"), "--labels", str(folder / "validated-labels.npy"), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "optgeom_cli.main",
+        "validate",
+        "--batch-size",
+        "256",
+        "--report",
+        str(folder / "report.html"),
+    ]
+    command += [
+        "--embeddings",
+        str(folder / "validated.npy"),
+        "--labels",
+        str(folder / "validated-labels.npy"),
+        "--json",
+    ]
 
     def whole() -> None:
         done = subprocess.run(command, capture_output=True, text=True)
@@ -209,10 +233,19 @@ def _line(name: str, rows: Sequence[Row]) -> list[str]:
     if name in ("first", "workers"):
         above, below = (MOMENTS, SUM) if name == "first" else (ONE, TWO)
         reached, pairs, quiet = _tables.ratios(rows, above, below)
-        medians = [f"{who} {_tables.median(row.seconds for row in rows if row.solver == who):.3g} s" for who in (below, above)]
+        medians = [
+            f"{who} {_tables.median(row.seconds for row in rows if row.solver == who):.3g} s" for who in (below, above)
+        ]
         measured = ", ".join(medians) + f" (n = {pairs} pairs{'' if quiet else ', beside other work'})"
         met = reached <= target if name == "first" else reached >= target
-        return [what, measured, f"{'<=' if name == 'first' else '>='} {target:g} x", f"{reached:.2f} x", _tables.yes(met), busy]
+        return [
+            what,
+            measured,
+            f"{'<=' if name == 'first' else '>='} {target:g} x",
+            f"{reached:.2f} x",
+            _tables.yes(met),
+            busy,
+        ]
     seconds = statistics.median(row.seconds for row in rows)
     if name == "memory":
         peak, baseline = max(row.peak_mb for row in rows), max(row.baseline_mb for row in rows)
@@ -220,7 +253,14 @@ def _line(name: str, rows: Sequence[Row]) -> list[str]:
         return [what, measured, f"<= {target:g} MiB", f"{peak:.0f} MiB", _tables.yes(peak <= target), busy]
     if name == "report":
         return [what, f"n = {len(rows)}", f"<= {target:g} s", f"{seconds:.2f} s", _tables.yes(seconds <= target), busy]
-    return [what, f"n = {len(rows)}", f"<= {1e3 * target:g} ms", f"{1e3 * seconds:.2f} ms", _tables.yes(seconds <= target), busy]
+    return [
+        what,
+        f"n = {len(rows)}",
+        f"<= {1e3 * target:g} ms",
+        f"{1e3 * seconds:.2f} ms",
+        _tables.yes(seconds <= target),
+        busy,
+    ]
 
 
 def table(name: str, title: str, hypothesis: str, made: Callable[[Effort, Path], Iterator[Row]]) -> Table:

@@ -35,14 +35,22 @@ UNFINISHED = "unfinished.txt"
 
 def options_of(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="one table, or all that begin so (may be repeated)")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="one table, or all that begin so (may be repeated)"
+    )
     parser.add_argument("--sizes", default="", metavar="N,N", help="only these numbers of classes, samples or rows")
     parser.add_argument("--repeats", type=int, default=10**9, metavar="N", help="at most so many runs of everybody")
     parser.add_argument("--resume", action="store_true", help="the tables that an interrupted run left")
     level = parser.add_mutually_exclusive_group()
-    level.add_argument("--quick", dest="level", action="store_const", const="quick", default="full", help="small sizes, one run")
-    level.add_argument("--tiny", dest="level", action="store_const", const="tiny", help="the smallest sizes: does it run at all?")
-    parser.add_argument("--into", type=Path, help="folder with README.md and results/ to write to (a temporary one where not full)")
+    level.add_argument(
+        "--quick", dest="level", action="store_const", const="quick", default="full", help="small sizes, one run"
+    )
+    level.add_argument(
+        "--tiny", dest="level", action="store_const", const="tiny", help="the smallest sizes: does it run at all?"
+    )
+    parser.add_argument(
+        "--into", type=Path, help="folder with README.md and results/ to write to (a temporary one where not full)"
+    )
     parser.add_argument("--page", action="store_true", help="measure nothing: README.md and figures from the results")
     parser.add_argument("--list", action="store_true", help="names of the tables")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
@@ -79,7 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = 0
     try:
         if not options.page:
-            failed = measure(into, {name: tables[name] for name in names}, _suite.Effort(options.level, sizes, options.repeats))
+            failed = measure(
+                into, {name: tables[name] for name in names}, _suite.Effort(options.level, sizes, options.repeats)
+            )
     finally:
         _page.write(into, tables, figures)
     print(f"written: {into / 'README.md'}", file=sys.stderr)
@@ -118,7 +128,10 @@ def measure(into: Path, tables: dict[str, Table], effort: Effort) -> int:
             _store.write_machines(results, machines)
         if name in left and not effort.sizes:
             left.remove(name)
-        print(f"{name}: {len(fresh)} rows in {time.perf_counter() - began:.0f} s\n{table.render(fresh) if fresh else ''}\n", flush=True)
+        print(
+            f"{name}: {len(fresh)} rows in {time.perf_counter() - began:.0f} s\n{table.render(fresh) if fresh else ''}\n",
+            flush=True,
+        )
     remember(results, left)
     return failed
 

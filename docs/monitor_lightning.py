@@ -1,6 +1,6 @@
 """The Lightning module of monitor-my-training.md, trained on noisy images of three classes.
 
-    python docs/monitor_lightning.py
+python docs/monitor_lightning.py
 """
 
 from __future__ import annotations
@@ -60,7 +60,12 @@ def train(folder: str | None = None) -> dict[str, float]:
     L.seed_everything(0, verbose=False)
     counts = [600, 120, 40]
     encoder = Encoder(og.ClassDistribution.from_counts(counts))
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    quiet = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+    }
     trainer = L.Trainer(max_epochs=1, accelerator="auto", devices=1, default_root_dir=folder, **quiet)
     trainer.fit(encoder, torch.utils.data.DataLoader(Batches(counts, 64, 300), batch_size=None))
     return {name: float(value) for name, value in trainer.logged_metrics.items()}

@@ -3,12 +3,14 @@ r"""SupCon over shuffled epochs beside i.i.d. batches, exactly: the figures of l
     python docs/shuffled_epochs.py            every row, some minutes
     python docs/shuffled_epochs.py digits     one of them
 
-The theory draws the classes of a batch i.i.d. with the proportions. A loader that shuffles draws N images without replacement: seen from
-an anchor of class i the other N - 1 are hypergeometric, with n_i - 1 images left in its own class. For Y = a + V sum_j r_j x_ij,
+The theory draws the classes of a batch i.i.d. with the proportions. A loader that shuffles draws N images without
+replacement: seen from an anchor of class i the other N - 1 are hypergeometric, with n_i - 1 images left in its own
+class. For Y = a + V sum_j r_j x_ij,
 
     E log Y = log M + int ( exp(-M s) - exp(-a s) phi(s) ) ds/s,      M = E Y,      phi(s) = E exp(-s V sum_j r_j x_ij),
 
-and phi is the coefficient of w^(N-1) in prod_j (1 - p + p w exp(-s V x_ij))^m_j over the same at s = 0: a mean over the unit circle.
+and phi is the coefficient of w^(N-1) in prod_j (1 - p + p w exp(-s V x_ij))^m_j over the same at s = 0: a mean over the
+unit circle.
 """
 
 from __future__ import annotations
@@ -33,10 +35,15 @@ LARGEST_SEARCH = 2560  # classes times batch size up to which the optimum is sou
 
 
 def shuffled_risk(gram: torch.Tensor, counts: Sequence[int], size: int, temperature: float) -> torch.Tensor:
-    """Expected SupCon loss of a batch of `size` images, two views each, drawn without replacement; features at class means."""
+    """Expected SupCon loss of a batch of `size` images, two views each, drawn without replacement.
+
+    Features at class means.
+    """
     numbers = torch.as_tensor(counts, dtype=torch.float64)
     x = torch.exp((gram - 1) / temperature)
-    terms = [_anchor(x[i], numbers - torch.eye(len(counts), dtype=torch.float64)[i], size - 1) for i in range(len(counts))]
+    terms = [
+        _anchor(x[i], numbers - torch.eye(len(counts), dtype=torch.float64)[i], size - 1) for i in range(len(counts))
+    ]
     return (numbers / numbers.sum() * torch.stack(terms)).sum()
 
 
@@ -47,7 +54,8 @@ def _anchor(x: torch.Tensor, left: torch.Tensor, others: int) -> torch.Tensor:
     # The integrand is of order s^2 below 1/M, and exp(-a s) above 1/a.
     v = torch.arange(math.log(3e-9 / mean.item()), math.log(45 / (VIEWS - 1)), 0.25, dtype=torch.float64)
     s = torch.exp(v)
-    # The number drawn in all has a spread of sqrt(N): what lies this many points away, and is taken for N - 1, has no weight.
+    # The number drawn in all has a spread of sqrt(N): what lies this many points away, and is taken for N - 1, has no
+    # weight.
     points = 2 * others + 64
     circle = torch.exp(2j * math.pi * torch.arange(points, dtype=torch.float64) / points)
     decay = torch.exp(-s[:, None] * VIEWS * x)[:, None, :]
@@ -55,7 +63,13 @@ def _anchor(x: torch.Tensor, left: torch.Tensor, others: int) -> torch.Tensor:
     phi = (torch.exp(logs) * circle[None, :] ** -others).real.mean(dim=1)
     start = left.sum() * math.log1p(-float(share))  # the chance of `others` in all, from its own logarithm
     n, k = float(left.sum()), float(others)
-    chance = start + math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * math.log(float(share / (1 - share)))
+    chance = (
+        start
+        + math.lgamma(n + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(n - k + 1)
+        + k * math.log(float(share / (1 - share)))
+    )
     phi = phi / torch.exp(chance)
     return torch.log(mean) + 0.25 * (torch.exp(-mean * s) - torch.exp(-(VIEWS - 1) * s) * phi).sum()
 
@@ -63,7 +77,9 @@ def _anchor(x: torch.Tensor, left: torch.Tensor, others: int) -> torch.Tensor:
 def best_of_shuffled(start: np.ndarray, counts: Sequence[int], size: int, temperature: float) -> torch.Tensor:
     """Gram matrix of the optimum over shuffled epochs."""
     rows = torch.tensor(start, dtype=torch.float64, requires_grad=True)
-    search = torch.optim.LBFGS([rows], max_iter=200, tolerance_grad=1e-11, tolerance_change=1e-15, line_search_fn="strong_wolfe")
+    search = torch.optim.LBFGS(
+        [rows], max_iter=200, tolerance_grad=1e-11, tolerance_change=1e-15, line_search_fn="strong_wolfe"
+    )
 
     def closure() -> torch.Tensor:
         search.zero_grad()

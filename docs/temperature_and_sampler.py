@@ -34,13 +34,22 @@ def draw() -> Figure:
     for factor, colour in zip(FACTORS, COLOURS, strict=True):
         angles = [smallest_angle(factor, temperature) for temperature in TEMPERATURES]
         left.plot(TEMPERATURES, angles, color=colour)
-        left.annotate(f"imbalance {factor}", (TEMPERATURES[20], angles[20]), (0, 5), textcoords="offset points", color=colour, fontsize=9)
+        left.annotate(
+            f"imbalance {factor}",
+            (TEMPERATURES[20], angles[20]),
+            (0, 5),
+            textcoords="offset points",
+            color=colour,
+            fontsize=9,
+        )
     for temperature, colour, offset in ((0.1, "#777777", (4, 5)), (0.5, "#000000", (-4, -12))):
         angles = [smallest_angle(100, temperature, power) for power in POWERS]
         right.plot(POWERS, angles, color=colour)
         side = "left" if offset[0] > 0 else "right"
         place = (POWERS[10], angles[10])
-        right.annotate(f"temperature {temperature}", place, offset, textcoords="offset points", ha=side, color=colour, fontsize=9)
+        right.annotate(
+            f"temperature {temperature}", place, offset, textcoords="offset points", ha=side, color=colour, fontsize=9
+        )
     for axes in (left, right):
         axes.axhline(simplex, color="#888888", linestyle="--", linewidth=1)
         axes.grid(alpha=0.25)
@@ -49,7 +58,9 @@ def draw() -> Figure:
     left.set_title("Instance sampling", loc="left")
     left.set_xticks([0.03, 0.1, 0.3, 1, 3], ["0.03", "0.1", "0.3", "1", "3"])
     left.minorticks_off()
-    left.annotate("balanced classes", (3, simplex), (0, 4), textcoords="offset points", ha="right", color="#666666", fontsize=9)
+    left.annotate(
+        "balanced classes", (3, simplex), (0, 4), textcoords="offset points", ha="right", color="#666666", fontsize=9
+    )
     right.set(xlabel="power q of the sampler: 0 balanced, 1 instance")
     right.set_title("Imbalance 100", loc="left")
     return figure

@@ -1,7 +1,7 @@
 """The table and the picture of weighting-guide.md: four weighting schemes, two latent similarities.
 
-    python docs/weighting_table.py             print the table
-    python docs/weighting_table.py --write     put it into the page, and draw the picture
+python docs/weighting_table.py             print the table
+python docs/weighting_table.py --write     put it into the page, and draw the picture
 """
 
 from __future__ import annotations

@@ -34,14 +34,19 @@ ROWS = ((0.1, None), (0.1, 5), (0.1, 2), (0.05, None), (0.2, None), (0.5, None))
 
 
 class SentenceEncoder:
-    """all-MiniLM-L6-v2 (Reimers and Gurevych 2019, arXiv 1908.10084): a BERT of 6 layers, mean over the tokens, length 1."""
+    """all-MiniLM-L6-v2 (Reimers and Gurevych 2019, arXiv 1908.10084).
+
+    A BERT of 6 layers, mean over the tokens, length 1.
+    """
 
     def __init__(self, folder: Path) -> None:
         from safetensors.torch import load_file
 
         self.weights = load_file(folder / "model.safetensors")
         self.config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        self.vocabulary = {word: number for number, word in enumerate((folder / "vocab.txt").read_text(encoding="utf-8").splitlines())}
+        self.vocabulary = {
+            word: number for number, word in enumerate((folder / "vocab.txt").read_text(encoding="utf-8").splitlines())
+        }
 
     def __call__(self, sentences: list[str]) -> np.ndarray:
         """(n, 384) unit rows of English sentences in ASCII."""
@@ -67,7 +72,10 @@ class SentenceEncoder:
 
     def _embed(self, tokens: list[int]) -> Tensor:
         held, heads = self.weights, self.config["num_attention_heads"]
-        parts = held["embeddings.word_embeddings.weight"][tokens], held["embeddings.position_embeddings.weight"][: len(tokens)]
+        parts = (
+            held["embeddings.word_embeddings.weight"][tokens],
+            held["embeddings.position_embeddings.weight"][: len(tokens)],
+        )
         x = self._norm("embeddings.LayerNorm", sum(parts) + held["embeddings.token_type_embeddings.weight"][0])
         for layer in range(self.config["num_hidden_layers"]):
             at = f"encoder.layer.{layer}."
@@ -83,7 +91,9 @@ class SentenceEncoder:
         return linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
-        return layer_norm(x, x.shape[-1:], self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], self.config["layer_norm_eps"])
+        return layer_norm(
+            x, x.shape[-1:], self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], self.config["layer_norm_eps"]
+        )
 
 
 def encoder() -> SentenceEncoder | None:
@@ -115,13 +125,23 @@ def table(labels: np.ndarray) -> str:
     """Verdicts by temperature and dimension, and the angles between three pairs of classes."""
     weights = Weights.x_clr(np.repeat(labels, COUNTS, axis=0), LABEL_TEMPERATURE)
     given = np.degrees(np.arccos(np.clip(labels @ labels.T, -1, 1)))
-    shown = [(NAMES.index(first), NAMES.index(second)) for first, second in (("automobile", "truck"), ("cat", "dog"), ("frog", "ship"))]
+    shown = [
+        (NAMES.index(first), NAMES.index(second))
+        for first, second in (("automobile", "truck"), ("cat", "dog"), ("frog", "ship"))
+    ]
     header = ["temperature of the loss", "dimension", "verdict", *(f"{NAMES[i]}, {NAMES[j]}" for i, j in shown)]
     lines = [header, ["---"] * len(header), ["captions", "384", "", *(f"{given[pair]:.0f}°" for pair in shown)]]
     for temperature, dim in ROWS:
         found = realize(weights, "cosine", temperature, dim)
         angles = class_angles(found)
-        lines.append([f"{temperature:g}", "any" if dim is None else str(dim), verdict(found), *(f"{angles[pair]:.0f}°" for pair in shown)])
+        lines.append(
+            [
+                f"{temperature:g}",
+                "any" if dim is None else str(dim),
+                verdict(found),
+                *(f"{angles[pair]:.0f}°" for pair in shown),
+            ]
+        )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

@@ -12,7 +12,14 @@ from optgeom.collapse.thresholds import CollapseThreshold, collapse_margin, coll
 from optgeom.embeddings.metrics.recovery import LatentRecovery, latent_recovery
 from optgeom.embeddings.result import Validation
 from optgeom.embeddings.validation import validate
-from optgeom.errors import IncompatibleError, InvalidInputError, MissingDependencyError, NotCertifiedError, OptGeomError, SolverError
+from optgeom.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    MissingDependencyError,
+    NotCertifiedError,
+    OptGeomError,
+    SolverError,
+)
 from optgeom.geometry import Geometry
 from optgeom.losses import GeneralizedContrastive, InfoNCE, Loss, SupCon, SupConFullBatch
 from optgeom.prototypes import align

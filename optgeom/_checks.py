@@ -1,4 +1,7 @@
-"""Checks of single arguments: each raises `InvalidInputError` with the parameter, the requirement, what came and the remedy."""
+"""Checks of single arguments.
+
+Each raises `InvalidInputError` with the parameter, the requirement, what came and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,11 @@ def real(name: str, value: Any, *, above: float | None = None, at_least: float |
         wanted = need if need == "a finite number" else f"a number {need}"
         raise InvalidInputError(f"`{name}` must be {wanted}; got {_shown(value)}{remedy}")
     number = _float(value)
-    if not math.isfinite(number) or (above is not None and number <= above) or (at_least is not None and number < at_least):
+    if (
+        not math.isfinite(number)
+        or (above is not None and number <= above)
+        or (at_least is not None and number < at_least)
+    ):
         raise InvalidInputError(f"`{name}` must be {need}; got {_shown(value)}{remedy}")
     return number
 
@@ -40,7 +47,9 @@ def index(name: str, value: Any, size: int, what: str = "class") -> int:
     """A whole number from 0 to size - 1: which of the `size` things called `what`."""
     whole = not isinstance(value, bool) and isinstance(value, numbers.Real) and _float(value).is_integer()
     if not whole or not 0 <= value < size:
-        raise InvalidInputError(f"`{name}` must be a {what} index from 0 to {size - 1}; got {_shown(value)} (the first {what} is 0)")
+        raise InvalidInputError(
+            f"`{name}` must be a {what} index from 0 to {size - 1}; got {_shown(value)} (the first {what} is 0)"
+        )
     return int(value)
 
 

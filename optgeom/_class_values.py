@@ -38,22 +38,32 @@ def clean(parameter: str, values: Any, names: Sequence[str] | None, drop_empty: 
         dropped = tuple(str(k) if given is None else given[k] for k in np.flatnonzero(array == 0).tolist())
         given = None if given is None else tuple(given[k] for k in kept.tolist())
         array = array[kept]
-        notes = (f"{len(dropped)} {'class' if len(dropped) == 1 else 'classes'} without samples left out: {first_of(dropped)}",)
+        notes = (
+            f"{len(dropped)} {'class' if len(dropped) == 1 else 'classes'} without samples left out: {first_of(dropped)}",
+        )
     labels = given if given is not None or kept is None else tuple(map(str, kept.tolist()))
     return Cleaned(positive(parameter, array, 2, labels), given, kept, dropped, notes)
 
 
 def numeric(parameter: str, values: Any) -> npt.NDArray[Any]:
     """A fresh one-dimensional int64 or float64 array; whole floats below 2^63 become int64."""
-    if isinstance(values, Iterable) and not isinstance(values, (list, tuple, str, bytes)) and not hasattr(values, "__array__"):
+    if (
+        isinstance(values, Iterable)
+        and not isinstance(values, (list, tuple, str, bytes))
+        and not hasattr(values, "__array__")
+    ):
         values = list(values)
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         reason = "a nested list" if isinstance(values, (list, tuple)) else f"{type(values).__name__}: {error}"
-        raise InvalidInputError(f"`{parameter}` must be one number a class; got {reason} (pass a one-dimensional list)") from error
+        raise InvalidInputError(
+            f"`{parameter}` must be one number a class; got {reason} (pass a one-dimensional list)"
+        ) from error
     if array.ndim != 1:
-        raise InvalidInputError(f"`{parameter}` must be one number a class; got shape {array.shape} (pass a one-dimensional list)")
+        raise InvalidInputError(
+            f"`{parameter}` must be one number a class; got shape {array.shape} (pass a one-dimensional list)"
+        )
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         array = _one_by_one(parameter, list(values) if isinstance(values, (list, tuple)) else array.tolist())
     if array.dtype.kind == "f":
@@ -69,11 +79,15 @@ def _one_by_one(parameter: str, entries: list[Any]) -> npt.NDArray[np.float64]:
     """Entries that numpy has no number type for: text is refused, fractions and huge whole numbers become floats."""
     for index, value in enumerate(entries):
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
-            raise InvalidInputError(f"`{parameter}` must be numbers; got {value!r} for class {index} (convert the entries to int or float)")
+            raise InvalidInputError(
+                f"`{parameter}` must be numbers; got {value!r} for class {index} (convert the entries to int or float)"
+            )
     try:
         return np.array([float(value) for value in entries])
     except OverflowError as error:
-        raise InvalidInputError(f"`{parameter}` must be below 1.8e308; got a larger number (divide all by one factor)") from error
+        raise InvalidInputError(
+            f"`{parameter}` must be below 1.8e308; got a larger number (divide all by one factor)"
+        ) from error
 
 
 def positive(
@@ -96,16 +110,25 @@ def positive(
             more = int(wrong.sum()) - 1
             name = str(index) if names is None else names[index]
             others = f" and {more} more" if more else ""
-            raise InvalidInputError(f"`{parameter}` must be {need}; got {array[index]:.12g} for {entry} {name}{others} ({advice})")
+            raise InvalidInputError(
+                f"`{parameter}` must be {need}; got {array[index]:.12g} for {entry} {name}{others} ({advice})"
+            )
     if array.size == 0:
-        raise InvalidInputError(f"`{parameter}` must have at least {at_least} entries; got none (give one number a {entry})")
+        raise InvalidInputError(
+            f"`{parameter}` must have at least {at_least} entries; got none (give one number a {entry})"
+        )
     if array.size < at_least:
-        raise InvalidInputError(f"no geometry with one class: `{parameter}` has one entry, {array[0]:.12g} (at least 2 classes are needed)")
+        raise InvalidInputError(
+            f"no geometry with one class: `{parameter}` has one entry, {array[0]:.12g} (at least 2 classes are needed)"
+        )
     return array
 
 
 def rounding(values: Any) -> float:
-    """How far a sum of 1 may be off by the rounding of the type that `values` came in; 0 for anything but narrow floats."""
+    """How far a sum of 1 may be off by the rounding of the type that `values` came in.
+
+    0 for anything but narrow floats.
+    """
     dtype = np.asarray(values).dtype if hasattr(values, "__array__") else np.dtype(np.float64)
     # Normalising in float32 leaves the sum off by a few of its roundings: that is no mistake of the user.
     return 16 * float(np.finfo(dtype).eps) if dtype.kind == "f" and dtype.itemsize < 8 else 0.0
@@ -116,7 +139,9 @@ def _checked_names(names: Sequence[str], size: int) -> tuple[str, ...]:
         raise InvalidInputError(f"`names` must be a list with one name a class; got the text {names!r} (split it)")
     texts = tuple(map(str, names))
     if len(texts) != size:
-        raise InvalidInputError(f"`names` must have one name for each of the {size} classes; got {len(texts)} (add or remove names)")
+        raise InvalidInputError(
+            f"`names` must have one name for each of the {size} classes; got {len(texts)} (add or remove names)"
+        )
     seen: set[str] = set()
     for name in texts:
         if name in seen:

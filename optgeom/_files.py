@@ -43,14 +43,15 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     Yields
     ------
     Path
-        A path in the same folder (a rename across file systems is a copy, hence not atomic) with the same suffix (writers such as
-        `numpy.save` and matplotlib choose by suffix). Pipes and devices cannot be renamed over: for them `path` itself. What a killed
-        process left of an earlier write to `path` is removed.
+        A path in the same folder (a rename across file systems is a copy, hence not atomic) with the same suffix
+        (writers such as `numpy.save` and matplotlib choose by suffix). Pipes and devices cannot be renamed over: for
+        them `path` itself. What a killed process left of an earlier write to `path` is removed.
 
     Raises
     ------
     InvalidInputError
-        The folder is missing, `path` is a folder, or the system refuses to write (message says why). `path` is then as it was before.
+        The folder is missing, `path` is a folder, or the system refuses to write (message says why). `path` is then as
+        it was before.
     """
     target = check_target(path)
     if target.exists() and not target.is_file():
@@ -59,7 +60,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         except OSError as error:
             raise _refused(path, error) from error
         return
-    # Not made by `tempfile`: its files are readable by their owner only, and the finished file should have the usual permissions.
+    # Not made by `tempfile`: its files are readable by their owner only, and the finished file should have the usual
+    # permissions.
     temporary = target.with_name(f".{target.stem}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
     try:
         _remove_leftovers(target)
@@ -72,7 +74,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _machine() -> str:
-    """A short name of this machine: numbers of processes say nothing about those of another one that shares the folder."""
+    """A short name of this machine.
+
+    Numbers of processes say nothing about those of another one that shares the folder.
+    """
     return f"{zlib.crc32(platform.node().encode()):08x}"
 
 

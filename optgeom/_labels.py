@@ -1,4 +1,7 @@
-"""One label a row -> one class index a row: the class order, what counts as missing, and what is left out on request."""
+"""One label a row -> one class index a row.
+
+The class order, what counts as missing, and what is left out on request.
+"""
 
 from __future__ import annotations
 
@@ -54,26 +57,29 @@ def encode(labels: Any, ignore: Sequence[int | str] = ()) -> EncodedLabels:
     Parameters
     ----------
     labels : array-like of shape (n,)
-        Whole numbers (also as floats), text, bytes (UTF-8) or booleans; anything with `__array__`, such as a tensor on the CPU.
-        A table (n, C) of exact one-hot rows is converted to its column numbers and a column (n, 1) is flattened; a note says so.
+        Whole numbers (also as floats), text, bytes (UTF-8) or booleans; anything with `__array__`, such as a tensor on
+        the CPU. A table (n, C) of exact one-hot rows is converted to its column numbers and a column (n, 1) is
+        flattened; a note says so.
     ignore : sequence of int or str
         Labels to leave out, such as -1 or 255. None by default: -1 is a class like any other unless it is named here.
 
     Returns
     -------
     EncodedLabels
-        Class order: whole numbers ascending, False before True, text by code point; but when every label is the text of a whole
-        number, by value and then by text ("7" and "07" are two classes, since their texts differ).
+        Class order: whole numbers ascending, False before True, text by code point; but when every label is the text of
+        a whole number, by value and then by text ("7" and "07" are two classes, since their texts differ).
 
     Raises
     ------
     InvalidInputError
-        A missing label (NaN, None, empty text; text "nan" among whole numbers), a fraction, mixed kinds, several labels a row, or no
-        row at all. The message names the first row (from 0) at fault.
+        A missing label (NaN, None, empty text; text "nan" among whole numbers), a fraction, mixed kinds, several labels
+        a row, or no row at all. The message names the first row (from 0) at fault.
     """
     array, notes = one_column(as_array(labels))
     if array.size == 0:
-        raise InvalidInputError("`labels` must have at least one row; got none (check that the file or the filter is the right one)")
+        raise InvalidInputError(
+            "`labels` must have at least one row; got none (check that the file or the filter is the right one)"
+        )
     if array.dtype.kind == "O":
         array = same_kind(array)
     if array.dtype.kind == "f":
@@ -87,10 +93,14 @@ def encode(labels: Any, ignore: Sequence[int | str] = ()) -> EncodedLabels:
     elif array.dtype.kind in "US":
         names, codes = _distinct_texts(array)
     else:
-        raise InvalidInputError(f"`labels` must be {_ONE_LABEL}; got values of type {array.dtype} (convert them to int or str)")
+        raise InvalidInputError(
+            f"`labels` must be {_ONE_LABEL}; got values of type {array.dtype} (convert them to int or str)"
+        )
     names, codes, left_out = _leave_out(names, codes, ignore)
     if not names:
-        raise InvalidInputError(f"`labels` must have a label that is not ignored; got only {', '.join(map(str, ignore))} (ignore fewer)")
+        raise InvalidInputError(
+            f"`labels` must have a label that is not ignored; got only {', '.join(map(str, ignore))} (ignore fewer)"
+        )
     codes.setflags(write=False)
     return EncodedLabels(names, codes, (*notes, *left_out))
 
@@ -105,7 +115,9 @@ def as_array(labels: Any) -> npt.NDArray[Any]:
                 f"`labels` must be {_ONE_LABEL}; got rows of different lengths "
                 "(multi-label targets have no single class: give each row one label)"
             ) from error
-        raise InvalidInputError(f"`labels` must be {_ONE_LABEL}; got {type(labels).__name__}: {error} (pass a numpy array)") from error
+        raise InvalidInputError(
+            f"`labels` must be {_ONE_LABEL}; got {type(labels).__name__}: {error} (pass a numpy array)"
+        ) from error
     # numpy turns ["a", nan] into text, which would make "nan" a class.
     listed = isinstance(labels, (list, tuple)) and array.ndim == 1
     if array.dtype.kind in "US" and listed and not all(isinstance(label, (str, bytes)) for label in labels):
@@ -118,11 +130,15 @@ def one_column(array: npt.NDArray[Any], where: Where = plain_row) -> tuple[npt.N
     if array.ndim == 1:
         return array, []
     if array.ndim != 2:
-        raise InvalidInputError(f"`labels` must be {_ONE_LABEL}; got shape {array.shape} (pass a one-dimensional array)")
+        raise InvalidInputError(
+            f"`labels` must be {_ONE_LABEL}; got shape {array.shape} (pass a one-dimensional array)"
+        )
     if array.shape[1] == 1:
         return array[:, 0], [f"labels were a column of shape {array.shape}: flattened"]
     if array.dtype.kind not in "biuf":
-        raise InvalidInputError(f"`labels` must be {_ONE_LABEL}; got shape {array.shape} (give the column with the class)")
+        raise InvalidInputError(
+            f"`labels` must be {_ONE_LABEL}; got shape {array.shape} (give the column with the class)"
+        )
     ones = array == 1
     wrong = np.flatnonzero((ones.sum(axis=1) != 1) | ((array != 0).sum(axis=1) != 1))
     if wrong.size:
@@ -141,7 +157,9 @@ def one_column(array: npt.NDArray[Any], where: Where = plain_row) -> tuple[npt.N
 
 def missing_label(where: str, value: object) -> InvalidInputError:
     """The error for a row without a label."""
-    return InvalidInputError(f"`labels` must not be missing; got {value!r} in {where} (drop the row, or give it a label)")
+    return InvalidInputError(
+        f"`labels` must not be missing; got {value!r} in {where} (drop the row, or give it a label)"
+    )
 
 
 def same_kind(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[Any]:
@@ -151,7 +169,9 @@ def same_kind(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[
         if value is None or (isinstance(value, numbers.Real) and value != value):
             raise missing_label(where(row), value)
         if not isinstance(value, (str, bytes, numbers.Real)):
-            raise InvalidInputError(f"`labels` must be {_ONE_LABEL}; got {value!r} in {where(row)} (convert the labels to int or str)")
+            raise InvalidInputError(
+                f"`labels` must be {_ONE_LABEL}; got {value!r} in {where(row)} (convert the labels to int or str)"
+            )
         if isinstance(value, (str, bytes)) != isinstance(values[0], (str, bytes)):
             held = f"{values[0]!r} in {where(0)} and {value!r} in {where(row)}"
             raise InvalidInputError(f"`labels` must be all numbers or all text; got {held} (convert one kind)")
@@ -159,12 +179,17 @@ def same_kind(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[
         return np.array([value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values])
     converted = np.array(values)
     if converted.dtype.kind == "O":
-        raise InvalidInputError("`labels` must be whole numbers of at most 64 bits; got a larger one (use the text of the number)")
+        raise InvalidInputError(
+            "`labels` must be whole numbers of at most 64 bits; got a larger one (use the text of the number)"
+        )
     return converted
 
 
 def whole_numbers(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[np.int64]:
-    """Floats that are whole numbers as such; NaN is refused as missing, fractions and numbers above 2^53 as no classes."""
+    """Floats that are whole numbers as such.
+
+    NaN is refused as missing, fractions and numbers above 2^53 as no classes.
+    """
     missing = np.isnan(array)
     if missing.any():
         row = int(missing.argmax())
@@ -200,7 +225,9 @@ def _distinct_texts(array: npt.NDArray[Any]) -> tuple[tuple[str, ...], npt.NDArr
         try:
             array = np.char.decode(array, "utf-8")
         except UnicodeDecodeError as error:
-            raise InvalidInputError(f"`labels` must be UTF-8 text; got bytes that are not: {error.reason} (decode them first)") from error
+            raise InvalidInputError(
+                f"`labels` must be UTF-8 text; got bytes that are not: {error.reason} (decode them first)"
+            ) from error
     found, codes = np.unique(array, return_inverse=True)
     names: list[str] = found.tolist()
     numeric = [bool(_WHOLE_NUMBER.fullmatch(name)) for name in names]

@@ -1,4 +1,7 @@
-"""Stable kernels shared by every room: each keeps relative accuracy at the extremes where the obvious formula loses it."""
+"""Stable kernels shared by every room.
+
+Each keeps relative accuracy at the extremes where the obvious formula loses it.
+"""
 
 from __future__ import annotations
 

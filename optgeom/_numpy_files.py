@@ -1,4 +1,7 @@
-"""numpy's own files, whose bytes may be damaged in any way: out comes an array, or one kind of error with the reason."""
+"""numpy's own files, whose bytes may be damaged in any way.
+
+Out comes an array, or one kind of error with the reason.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def _damage_told() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             # Headers written by Python 2 are read after a second look, of which the user need not hear.
-            warnings.filterwarnings("ignore", "Reading `.npy` or `.npz` file required additional header parsing", UserWarning)
+            warnings.filterwarnings(
+                "ignore", "Reading `.npy` or `.npz` file required additional header parsing", UserWarning
+            )
             yield
     except ValueError:
         raise
@@ -51,7 +56,10 @@ def _damage_told() -> Iterator[None]:
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran order, and type of the `.npy` array at the start of `file`; ValueError if there is none."""
+    """Shape, whether in Fortran order, and type of the `.npy` array at the start of `file`.
+
+    ValueError if there is none.
+    """
     with _damage_told():
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:
@@ -96,7 +104,10 @@ class Archive(Mapping[str, npt.NDArray[Any]]):
 
 @contextlib.contextmanager
 def opened(file: IO[bytes]) -> Iterator[npt.NDArray[Any] | Archive]:
-    """The array of an `.npy` file, or the arrays of an `.npz` file while they are open; ValueError where the bytes are damaged."""
+    """The array of an `.npy` file, or the arrays of an `.npz` file while they are open.
+
+    ValueError where the bytes are damaged.
+    """
     start = file.read(2)
     file.seek(0)
     if start != b"PK":

@@ -99,10 +99,14 @@ def _in_processes(
         import joblib  # type: ignore[import-untyped]
         from joblib.externals.loky.process_executor import BrokenProcessPool  # type: ignore[import-untyped]
     except ImportError as error:
-        raise MissingDependencyError("several workers need joblib: pip install 'optgeom[distributed]' (or workers=1)") from error
+        raise MissingDependencyError(
+            "several workers need joblib: pip install 'optgeom[distributed]' (or workers=1)"
+        ) from error
     # One BLAS thread each: the processes already keep every core busy.
     with joblib.parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=1):
-        results = joblib.Parallel(return_as="generator", batch_size=1)(joblib.delayed(function)(*shared, unit) for unit in units)
+        results = joblib.Parallel(return_as="generator", batch_size=1)(
+            joblib.delayed(function)(*shared, unit) for unit in units
+        )
         try:
             yield from results
         except BrokenProcessPool as error:
@@ -127,10 +131,13 @@ def _on_cluster(
         try:
             client = distributed.Client(dask, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
-            raise InvalidInputError(f"`dask` must be the address of a scheduler, as tcp://host:8786; got {dask!r} ({error})") from error
+            raise InvalidInputError(
+                f"`dask` must be the address of a scheduler, as tcp://host:8786; got {dask!r} ({error})"
+            ) from error
     futures: list[Any] = []
     try:
-        # As a list, since dask would look into a dict or take a future apart; by itself, so that it is not part of every task.
+        # As a list, since dask would look into a dict or take a future apart; by itself, so that it is not part of
+        # every task.
         sent = client.scatter(list(shared), broadcast=True, hash=False) if shared else []
         futures = [client.submit(function, *sent, unit, pure=False) for unit in units]
         for future in futures if in_order else distributed.as_completed(futures, loop=client.loop):

@@ -20,8 +20,9 @@ from optgeom.errors import InvalidInputError
 class ClassGroups:
     """Classes with exactly equal counts, taken together.
 
-    Equal classes have the same inner products with every other class (Theorem 3 of arXiv 2605.11291), so the programs need one unknown a
-    group. Equality is exact: two nearly equal classes are two groups, since their optimal geometries differ.
+    Equal classes have the same inner products with every other class (Theorem 3 of arXiv 2605.11291), so the programs
+    need one unknown a group. Equality is exact: two nearly equal classes are two groups, since their optimal geometries
+    differ.
 
     Attributes
     ----------
@@ -77,7 +78,8 @@ class ClassGroups:
 class ClassDistribution:
     """Proportions of C >= 2 classes, made by one of the ``from_...`` constructors.
 
-    It is kept in group form (see `ClassGroups`); the arrays over classes are made when asked for. All arrays are read-only.
+    It is kept in group form (see `ClassGroups`); the arrays over classes are made when asked for. All arrays are
+    read-only.
 
     Attributes
     ----------
@@ -100,15 +102,18 @@ class ClassDistribution:
 
     @classmethod
     def from_counts(
-        cls, counts: Iterable[float] | Mapping[str, float] | npt.ArrayLike, names: Sequence[str] | None = None, drop_empty: bool = False
+        cls,
+        counts: Iterable[float] | Mapping[str, float] | npt.ArrayLike,
+        names: Sequence[str] | None = None,
+        drop_empty: bool = False,
     ) -> Self:
         """Classes from the number of samples of each.
 
         Parameters
         ----------
         counts : array-like of shape (C,), or mapping name -> count
-            Positive numbers, C >= 2. Whole numbers below 2^63 are kept exactly, in `counts`; if any is fractional, all are weights of
-            which only the ratios matter, and `counts` is None.
+            Positive numbers, C >= 2. Whole numbers below 2^63 are kept exactly, in `counts`; if any is fractional, all
+            are weights of which only the ratios matter, and `counts` is None.
         names : sequence of str, length C, optional
             Names of the classes, all different; "0" to "C-1" by default.
         drop_empty : bool
@@ -117,7 +122,8 @@ class ClassDistribution:
         Raises
         ------
         InvalidInputError
-            A count that is no number, negative, zero, NaN or infinite (the message names the class), or fewer than two classes.
+            A count that is no number, negative, zero, NaN or infinite (the message names the class), or fewer than two
+            classes.
         """
         if isinstance(counts, Mapping):
             names = list(counts) if names is None else names
@@ -134,8 +140,8 @@ class ClassDistribution:
         Parameters
         ----------
         proportions : array-like of shape (C,)
-            Positive numbers whose sum is 1 to within 1e-9 (for narrower floating types, to within their rounding); they are then
-            divided by their sum. `counts` of the result is None.
+            Positive numbers whose sum is 1 to within 1e-9 (for narrower floating types, to within their rounding); they
+            are then divided by their sum. `counts` of the result is None.
         names, drop_empty
             As in `from_counts`.
 
@@ -164,10 +170,8 @@ class ClassDistribution:
         ignore : sequence of int or str
             Labels to leave out, such as -1 or 255; none by default.
 
-        Notes
-        -----
-        Class order: whole numbers ascending, False before True, text by code point, except that text which is all whole numbers goes by
-        value and then by text.
+        Notes ----- Class order: whole numbers ascending, False before True, text by code point, except that text which
+        is all whole numbers goes by value and then by text.
 
         Raises
         ------
@@ -201,19 +205,28 @@ class ClassDistribution:
         counts : array-like of shape (K,)
             Count of one class of each block, as in `from_counts`.
         sizes : array-like of shape (K,)
-            Number of classes in each block, >= 1. Class order: the blocks as given. Blocks with equal counts become one group.
+            Number of classes in each block, >= 1. Class order: the blocks as given. Blocks with equal counts become one
+            group.
 
         Raises
         ------
         InvalidInputError
             As in `from_counts`; sizes that are not positive whole numbers, one for each count.
         """
-        values = _class_values.positive("counts", _class_values.numeric("counts", counts), 1, entry="block", remedy="leave the block out")
-        lengths = _class_values.positive("sizes", _class_values.numeric("sizes", sizes), 1, entry="block", remedy="leave the block out")
+        values = _class_values.positive(
+            "counts", _class_values.numeric("counts", counts), 1, entry="block", remedy="leave the block out"
+        )
+        lengths = _class_values.positive(
+            "sizes", _class_values.numeric("sizes", sizes), 1, entry="block", remedy="leave the block out"
+        )
         if lengths.dtype.kind != "i":
-            raise InvalidInputError(f"`sizes` must be whole numbers of classes; got {lengths.tolist()[:5]} (give one whole number a block)")
+            raise InvalidInputError(
+                f"`sizes` must be whole numbers of classes; got {lengths.tolist()[:5]} (give one whole number a block)"
+            )
         if lengths.size != values.size:
-            raise InvalidInputError(f"`sizes` must have one entry for each of {values.size} counts; got {lengths.size} (match them)")
+            raise InvalidInputError(
+                f"`sizes` must have one entry for each of {values.size} counts; got {lengths.size} (match them)"
+            )
         if lengths.sum() < 2:
             raise InvalidInputError("no geometry with one class: `sizes` sum to 1 (at least 2 classes are needed)")
         return cls(_grouped(values, np.repeat(np.arange(values.size), lengths)))
@@ -235,7 +248,8 @@ class ClassDistribution:
         Parameters
         ----------
         power : float
-            1: each sample equally often (nothing changes, `self` is returned); 0: each class equally often; 0.5: square root. Finite.
+            1: each sample equally often (nothing changes, `self` is returned); 0: each class equally often; 0.5: square
+            root. Finite.
 
         Returns
         -------
@@ -275,7 +289,10 @@ class ClassDistribution:
 
     @functools.cached_property
     def counts(self) -> npt.NDArray[np.int64] | None:
-        """(C,) number of samples of each class; None where only proportions or weights are known, and after `resample`."""
+        """(C,) number of samples of each class.
+
+        None where only proportions or weights are known, and after `resample`.
+        """
         return None if self.groups.counts is None else _frozen(self.groups.counts[self.groups.index])
 
     @functools.cached_property
@@ -331,7 +348,8 @@ def _grouped(values: npt.NDArray[Any], block: npt.NDArray[np.intp] | None = None
 def _distinct(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
     """Distinct values, decreasing, and the position of each value among them."""
     if values.dtype.kind == "i" and values.max() <= 4 * values.size:
-        # Long-tailed counts are small and repeat: a table of all values up to the largest is linear, a sort of 10^7 classes is not.
+        # Long-tailed counts are small and repeat: a table of all values up to the largest is linear, a sort of 10^7
+        # classes is not.
         present = np.flatnonzero(np.bincount(values))[::-1].astype(np.int64)
         lookup = np.zeros(int(present[0]) + 1, dtype=np.intp)
         lookup[present] = np.arange(present.size)

@@ -19,7 +19,9 @@ from optgeom.errors import InvalidInputError
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _FILE_NAME = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}$")
-_COUNT_WORDS = frozenset({"count", "counts", "n", "num", "number", "frequency", "freq", "images", "samples", "instances", "weight", "size"})
+_COUNT_WORDS = frozenset(
+    {"count", "counts", "n", "num", "number", "frequency", "freq", "images", "samples", "instances", "weight", "size"}
+)
 _CLASS_WORDS = frozenset({"class", "classes", "name", "names", "class_name", "label", "category", "id", "class_id"})
 _LABEL_WORDS = frozenset({"label", "labels", "target", "targets", "y"})
 _KINDS = "a JSON list or object, `class,count` lines, one number a line, or `path label` lines"
@@ -41,7 +43,8 @@ def read_counts(path: str | os.PathLike[str]) -> CountsTable:
     path : str or path-like
         UTF-8 text of one of these kinds:
 
-        * JSON list ``[5000, 50]``; JSON object name -> count; JSON object with a list ``counts`` and, if you like, ``names``;
+        * JSON list ``[5000, 50]``; JSON object name -> count; JSON object with a list ``counts`` and, if you like,
+          ``names``;
         * ``class,count`` lines, with a comma, a tab or a semicolon, with or without a header line;
         * one number a line;
         * ``path label`` lines, one a sample, as in ``Places_LT_train.txt``: the lines of each label are counted, and the classes are in
@@ -89,7 +92,9 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"cannot read the {what} {path}: it is not UTF-8 text (byte {error.start}; save it as text)") from error
+        raise InvalidInputError(
+            f"cannot read the {what} {path}: it is not UTF-8 text (byte {error.start}; save it as text)"
+        ) from error
     if "\0" in text:
         raise InvalidInputError(f"cannot read the {what} {path}: it is a binary file (save it as text)")
     return text
@@ -125,13 +130,19 @@ def load_json(path: object, text: str) -> Any:
             json.dumps(content, ensure_ascii=False).encode("utf-8")
         return content
     except UnicodeEncodeError as error:
-        raise InvalidInputError(f"{path}: JSON must have whole characters; got half of one, {error.object[error.start]!a}") from error
+        raise InvalidInputError(
+            f"{path}: JSON must have whole characters; got half of one, {error.object[error.start]!a}"
+        ) from error
     except InvalidInputError:
         raise
     except json.JSONDecodeError as error:
-        raise InvalidInputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg} (column {error.colno})") from error
+        raise InvalidInputError(
+            f"{path}: line {error.lineno} is not valid JSON: {error.msg} (column {error.colno})"
+        ) from error
     except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
-        raise InvalidInputError(f"{path}: the JSON cannot be read: {' '.join(str(error).split())} (check its numbers)") from error
+        raise InvalidInputError(
+            f"{path}: the JSON cannot be read: {' '.join(str(error).split())} (check its numbers)"
+        ) from error
     except RecursionError as error:
         raise InvalidInputError(f"{path}: the JSON is nested too deeply (give a flat list of numbers)") from error
 
@@ -148,10 +159,14 @@ def _from_json(path: object, text: str) -> CountsTable:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             held = json.dumps(value)
             where = f"entry {index}" if names is None or index >= len(names) else f"class {names[index]!r}"
-            raise InvalidInputError(f"{path}: counts must be numbers; got {excerpt(held)} for {where} (one number a class)")
+            raise InvalidInputError(
+                f"{path}: counts must be numbers; got {excerpt(held)} for {where} (one number a class)"
+            )
     if names is not None and (not isinstance(names, list) or len(names) != len(content)):
         held = f"{len(names)} of them" if isinstance(names, list) else type(names).__name__
-        raise InvalidInputError(f"{path}: `names` must be a list with one name for each of the {len(content)} counts; got {held}")
+        raise InvalidInputError(
+            f"{path}: `names` must be a list with one name for each of the {len(content)} counts; got {held}"
+        )
     return CountsTable(content, None if names is None else tuple(map(str, names)))
 
 
@@ -167,7 +182,10 @@ def _from_numbers(path: object, lines: list[tuple[int, str]]) -> CountsTable:
 
 
 def csv_rows(path: object, text: str) -> list[tuple[int, list[str]]]:
-    """Rows of a text separated by tabs, commas or semicolons, with their line numbers, cells stripped; no empty and ``#`` lines."""
+    """Rows of a text separated by tabs, commas or semicolons, with their line numbers, cells stripped.
+
+    No empty and ``#`` lines.
+    """
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
     delimiter = next((mark for mark in "\t,;" if mark in first), ",")
     reader = csv.reader(text.splitlines(), delimiter=delimiter, skipinitialspace=True, strict=True)
@@ -178,14 +196,18 @@ def csv_rows(path: object, text: str) -> list[tuple[int, list[str]]]:
             if any(stripped) and not stripped[0].startswith("#"):
                 rows.append((reader.line_num, stripped))
     except csv.Error as error:
-        raise InvalidInputError(f"{path}: line {reader.line_num} cannot be read: {error} (check its quotation marks)") from error
+        raise InvalidInputError(
+            f"{path}: line {reader.line_num} cannot be read: {error} (check its quotation marks)"
+        ) from error
     return rows
 
 
 def _from_csv(path: object, text: str) -> CountsTable:
     rows = csv_rows(path, text)
     if not rows:
-        raise InvalidInputError(f"{path}: a counts file must hold {_KINDS}; got empty cells only (give each class a count)")
+        raise InvalidInputError(
+            f"{path}: a counts file must hold {_KINDS}; got empty cells only (give each class a count)"
+        )
     class_column, count_column, width = 0, 1, 2
     header = [cell.lower() for cell in rows[0][1]]
     # Only a first line without digits in its count is a header: "1O0" is a slip of the pen that must not pass for one.
@@ -197,9 +219,21 @@ def _from_csv(path: object, text: str) -> CountsTable:
             count_column = counts[0]
             class_column = classes[0] if classes else 1 - count_column
         elif width != 2:
-            raise _wrong(path, rows[0][0], "a header `class,count`", ",".join(header), "name the two columns so, or leave out the others")
+            raise _wrong(
+                path,
+                rows[0][0],
+                "a header `class,count`",
+                ",".join(header),
+                "name the two columns so, or leave out the others",
+            )
         elif header[1] in _LABEL_WORDS:
-            raise _wrong(path, rows[0][0], "a header `class,count`", ",".join(header), "a list of labels goes in as labels, with --labels")
+            raise _wrong(
+                path,
+                rows[0][0],
+                "a header `class,count`",
+                ",".join(header),
+                "a list of labels goes in as labels, with --labels",
+            )
         rows = rows[1:]
     elif all(len(cells) == 2 and _FILE_NAME.search(cells[0]) for _, cells in rows):
         return _count_labels([cells[1] for _, cells in rows])
@@ -207,12 +241,20 @@ def _from_csv(path: object, text: str) -> CountsTable:
     counted: list[int | float] = []
     for number, cells in rows:
         if len(cells) != width:
-            raise _wrong(path, number, f"{width} cells, `class,count`", ",".join(cells), "quote a name that has a comma in it")
+            raise _wrong(
+                path, number, f"{width} cells, `class,count`", ",".join(cells), "quote a name that has a comma in it"
+            )
         name, count = cells[class_column], cells[count_column]
         if not is_number(count):
             raise _wrong(path, number, "`class,count` with a number as the count", ",".join(cells), "correct the line")
         if name in names:
-            raise _wrong(path, number, f"a class not met before (line {names[name]} has it too)", name, "add up the two or rename one")
+            raise _wrong(
+                path,
+                number,
+                f"a class not met before (line {names[name]} has it too)",
+                name,
+                "add up the two or rename one",
+            )
         names[name] = number
         counted.append(number_of(count))
     return CountsTable(counted, tuple(names))

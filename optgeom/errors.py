@@ -1,6 +1,7 @@
 """Every error that optgeom raises on purpose.
 
-A message names the parameter, the requirement, what came and the remedy, in one line, so that the command line can print it as it is.
+A message names the parameter, the requirement, what came and the remedy, in one line, so that the command line can
+print it as it is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class NotCertifiedError(SolverError):
     Attributes
     ----------
     geometry : Geometry or Realization
-        The best that was found, with the certificate that failed. It is carried for inspection, never to be used as the answer.
+        The best that was found, with the certificate that failed. It is carried for inspection, never to be used as the
+        answer.
     """
 
     def __init__(self, message: str, geometry: Any) -> None:

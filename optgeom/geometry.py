@@ -56,7 +56,8 @@ class Geometry:
         Group of each class; classes of one group are interchangeable.
     group_sizes : (G,) int64
     group_cosines : (G, G)
-        Cosine between one class of group g and ANOTHER class of group h; on the diagonal the cosine within the group (1 for one class).
+        Cosine between one class of group g and ANOTHER class of group h; on the diagonal the cosine within the group (1
+        for one class).
     risk : float
         Population loss F at this geometry (see the loss for constants left out).
     rank : int
@@ -68,7 +69,8 @@ class Geometry:
     dim : int or None
         Embedding dimension that was asked for.
     bracket : (float, float) or None
-        With `dim` below the rank of the unrestricted optimum: a lower bound of the risk and the best risk found, not certified to meet.
+        With `dim` below the rank of the unrestricted optimum: a lower bound of the risk and the best risk found, not
+        certified to meet.
     required_rank : int or None
         With a bracket: the rank, hence the embedding dimension, of the unrestricted optimum.
     """
@@ -119,7 +121,7 @@ class Geometry:
 
     @property
     def regime(self) -> str:
-        """"spread", "partial-collapse", "minority-collapse" or "dimension-limited"."""
+        """ "spread", "partial-collapse", "minority-collapse" or "dimension-limited"."""
         if self.bracket is not None:
             return "dimension-limited"
         if self.rank >= self.num_classes - 1 or self.num_classes == 2:
@@ -155,7 +157,10 @@ class Geometry:
         InvalidInputError
             No such class.
         """
-        first, second = _checks.index("first", first, self.num_classes), _checks.index("second", second, self.num_classes)
+        first, second = (
+            _checks.index("first", first, self.num_classes),
+            _checks.index("second", second, self.num_classes),
+        )
         return 1.0 if first == second else float(self.group_cosines[self.index[first], self.index[second]])
 
     def prototypes(self, dim: int | None = None) -> Array:
@@ -181,7 +186,10 @@ class Geometry:
         return angles
 
     def eigenvalues(self) -> Array:
-        """Eigenvalues of the Gram matrix, descending. Above 20000 classes each group's repeated eigenvalue is listed once."""
+        """Eigenvalues of the Gram matrix, descending.
+
+        Above 20000 classes each group's repeated eigenvalue is listed once.
+        """
         ones = np.ones(self.group_sizes.size)
         block = np.linalg.eigvalsh(group_matrix.symmetric_block(self.group_cosines, ones, self.group_sizes))
         rest = group_matrix.complement(self.group_cosines, ones, self.group_sizes)
@@ -253,14 +261,20 @@ class Geometry:
 
     @functools.cached_property
     def near_coincident_pairs(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of class indices at less than 1 degree, closest first; the first 10000 of `num_near_coincident_pairs`."""
+        """Pairs of class indices at less than 1 degree, closest first.
+
+        The first 10000 of `num_near_coincident_pairs`.
+        """
         left, right, angles, _ = self._pair_angles()
         near = np.flatnonzero(angles < NEAR_ANGLE_DEG)
         order = near[np.argsort(angles[near], kind="stable")]
         return tuple((pair.first, pair.second) for pair in self._pairs(order, left, right, angles, LISTED_PAIRS))
 
     def as_dict(self, full: bool | None = None) -> dict[str, Any]:
-        """Plain values for JSON: `gram` up to 64 classes, or always with `full`; above 1000 classes groups stand for classes."""
+        """Plain values for JSON: `gram` up to 64 classes, or always with `full`.
+
+        Above 1000 classes groups stand for classes.
+        """
         from optgeom import geometry_files
 
         return geometry_files.as_dict(self, full)

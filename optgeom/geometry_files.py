@@ -32,7 +32,10 @@ def _json_number(value: float) -> float | None:
 def as_dict(geometry: Geometry, full: bool | None = None) -> dict[str, Any]:
     """The JSON object of `optgeom solve`."""
     listed = geometry.num_classes <= LISTED_CLASSES or bool(full)
-    certificate = {key: _json_number(value) if isinstance(value, float) else value for key, value in geometry.certificate.as_dict().items()}
+    certificate = {
+        key: _json_number(value) if isinstance(value, float) else value
+        for key, value in geometry.certificate.as_dict().items()
+    }
     found: dict[str, Any] = {
         "num_classes": geometry.num_classes,
         "names": list(geometry.names) if listed else None,
@@ -45,7 +48,11 @@ def as_dict(geometry: Geometry, full: bool | None = None) -> dict[str, Any]:
         "num_near_coincident_pairs": geometry.num_near_coincident_pairs,
         "near_coincident_pairs": [list(pair) for pair in geometry.near_coincident_pairs],
         "certificate": certificate,
-        "solver": {"name": geometry.solver.name, "iterations": geometry.solver.iterations, "seconds": geometry.solver.seconds},
+        "solver": {
+            "name": geometry.solver.name,
+            "iterations": geometry.solver.iterations,
+            "seconds": geometry.solver.seconds,
+        },
         "notes": [*geometry.classes.notes, *geometry.notes],
     }
     if listed:
@@ -81,9 +88,16 @@ def _document(geometry: Geometry) -> dict[str, Any]:
         "sampler_power": geometry.classes.sampler_power,
         "risk": geometry.risk,
         "rank": geometry.rank,
-        "certificate": {key: repr(value) if isinstance(value, float) else value for key, value in geometry.certificate.as_dict().items()},
+        "certificate": {
+            key: repr(value) if isinstance(value, float) else value
+            for key, value in geometry.certificate.as_dict().items()
+        },
         "loss": geometry.loss,
-        "solver": {"name": geometry.solver.name, "iterations": geometry.solver.iterations, "seconds": geometry.solver.seconds},
+        "solver": {
+            "name": geometry.solver.name,
+            "iterations": geometry.solver.iterations,
+            "seconds": geometry.solver.seconds,
+        },
         "dim": geometry.dim,
         "bracket": geometry.bracket,
         "required_rank": geometry.required_rank,
@@ -121,7 +135,9 @@ def save(geometry: Geometry, path: str | os.PathLike[str]) -> None:
         np.savez_compressed(buffer, document=np.array(json.dumps(document)), **arrays)  # type: ignore[arg-type]
         _files.write_bytes(path, buffer.getvalue())
     else:
-        raise InvalidInputError(f"a geometry is saved as .npz or .json; got {str(path)!r} (prototypes alone: save_prototypes)")
+        raise InvalidInputError(
+            f"a geometry is saved as .npz or .json; got {str(path)!r} (prototypes alone: save_prototypes)"
+        )
 
 
 def load(path: str | os.PathLike[str]) -> Geometry:
@@ -143,7 +159,9 @@ def load(path: str | os.PathLike[str]) -> Geometry:
             raise InvalidInputError(f"{path} is not a geometry written by optgeom")
         if document.get("version") != VERSION:
             found = document.get("version")
-            raise InvalidInputError(f"{path} has format version {found}; this optgeom reads version {VERSION} (upgrade optgeom)")
+            raise InvalidInputError(
+                f"{path} has format version {found}; this optgeom reads version {VERSION} (upgrade optgeom)"
+            )
         return _rebuild(document, raw)
     except FileNotFoundError:
         raise InvalidInputError(f"{path} does not exist") from None
@@ -151,7 +169,9 @@ def load(path: str | os.PathLike[str]) -> Geometry:
         raise
     except (OSError, AttributeError, TypeError, *_numpy_files.DAMAGE) as error:
         why = _numpy_files.reason(error)
-        raise InvalidInputError(f"{path} is not a geometry written by optgeom ({type(error).__name__}: {why})") from error
+        raise InvalidInputError(
+            f"{path} is not a geometry written by optgeom ({type(error).__name__}: {why})"
+        ) from error
 
 
 def _rebuild(document: dict[str, Any], raw: dict[str, Any]) -> Geometry:
@@ -209,15 +229,25 @@ def _check_sound(document: dict[str, Any], raw: dict[str, Any]) -> None:
         if not within or not np.array_equal(np.bincount(index, minlength=sizes.size), sizes):
             raise ValueError("its groups of classes and their sizes differ")
     groups, cosines = raw["group_sizes"].size, raw["group_cosines"]
-    if cosines.shape != (groups, groups) or not np.all(np.abs(cosines) <= 1 + 1e-9) or not np.array_equal(cosines, cosines.T):
+    if (
+        cosines.shape != (groups, groups)
+        or not np.all(np.abs(cosines) <= 1 + 1e-9)
+        or not np.array_equal(cosines, cosines.T)
+    ):
         raise ValueError("its cosines are no symmetric matrix of numbers from -1 to 1")
     shares = raw["class_proportions"]
-    if shares.shape != raw["class_sizes"].shape or not np.all(shares > 0) or not abs(shares @ raw["class_sizes"] - 1) <= 1e-9:
+    if (
+        shares.shape != raw["class_sizes"].shape
+        or not np.all(shares > 0)
+        or not abs(shares @ raw["class_sizes"] - 1) <= 1e-9
+    ):
         raise ValueError("its proportions are not positive with sum 1")
     counts, names = raw.get("class_counts", shares), document["names"]
     if counts.shape != shares.shape or raw["kept"].shape != (number,) or len(names or range(number)) != number:
         raise ValueError("its counts and names are not one for each class")
-    if not (isinstance(document["loss"], dict) and isinstance(document["loss"]["name"], str)) or not all(map(_is_text, names or ())):
+    if not (isinstance(document["loss"], dict) and isinstance(document["loss"]["name"], str)) or not all(
+        map(_is_text, names or ())
+    ):
         raise ValueError("its loss and its classes have no names")
 
 

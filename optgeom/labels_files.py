@@ -23,15 +23,16 @@ def read_labels(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     Parameters
     ----------
     path : str or path-like
-        By suffix: ``.npy``; ``.npz`` with an array ``label``, ``labels``, ``target``, ``targets``, ``y`` or ``class``, or with a single
-        one-dimensional array; ``.csv`` or ``.tsv`` with a column of one of these names, or with a single column; ``.txt`` with one label
-        a line; ``.json`` with a list. A single column has a header only if its first line is one of these names. Nothing is unpickled.
+        By suffix: ``.npy``; ``.npz`` with an array ``label``, ``labels``, ``target``, ``targets``, ``y`` or ``class``,
+        or with a single one-dimensional array; ``.csv`` or ``.tsv`` with a column of one of these names, or with a
+        single column; ``.txt`` with one label a line; ``.json`` with a list. A single column has a header only if its
+        first line is one of these names. Nothing is unpickled.
 
     Returns
     -------
     ndarray of shape (n,)
-        Numbers from binary files and JSON, text from the others; two-dimensional arrays are returned as they are. Missing values are
-        judged by `ClassDistribution.from_labels`.
+        Numbers from binary files and JSON, text from the others; two-dimensional arrays are returned as they are.
+        Missing values are judged by `ClassDistribution.from_labels`.
 
     Raises
     ------
@@ -44,13 +45,17 @@ def read_labels(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     if suffix == ".json":
         content = load_json(path, read_text(path, "labels file"))
         if not isinstance(content, list):
-            raise InvalidInputError(f"{path}: a JSON labels file must be a list with one label a row; got {type(content).__name__}")
+            raise InvalidInputError(
+                f"{path}: a JSON labels file must be a list with one label a row; got {type(content).__name__}"
+            )
         return listed(content)
     if suffix in (".csv", ".tsv"):
         return _table(path, read_text(path, "labels file"))
     if suffix == ".txt":
         return _lines(path, read_text(path, "labels file"))
-    raise InvalidInputError(f"{path}: a labels file must be {_KINDS}; got the suffix {suffix!r} (save the labels in one of these)")
+    raise InvalidInputError(
+        f"{path}: a labels file must be {_KINDS}; got the suffix {suffix!r} (save the labels in one of these)"
+    )
 
 
 def listed(content: list[Any]) -> npt.NDArray[Any]:
@@ -84,8 +89,12 @@ def _binary(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
                 f"{path}: labels must be numbers or text; got Python objects, which need pickle and are never unpickled "
                 "(save labels.astype(str) or labels.astype(int) instead)"
             ) from error
-        raise InvalidInputError(f"cannot read the labels file {path}: {_numpy_files.reason(error)} (save it again)") from error
-    raise InvalidInputError(f"{path}: the labels must be the array `labels` or the only one-dimensional array; got {held} (rename it)")
+        raise InvalidInputError(
+            f"cannot read the labels file {path}: {_numpy_files.reason(error)} (save it again)"
+        ) from error
+    raise InvalidInputError(
+        f"{path}: the labels must be the array `labels` or the only one-dimensional array; got {held} (rename it)"
+    )
 
 
 def _table(path: object, text: str) -> npt.NDArray[Any]:
@@ -106,7 +115,9 @@ def _table(path: object, text: str) -> npt.NDArray[Any]:
         rows = rows[1:]
     for number, cells in rows:
         if len(cells) != width:
-            raise InvalidInputError(f"{path}: line {number} must have {width} cells, as the first; got {len(cells)} (quote commas)")
+            raise InvalidInputError(
+                f"{path}: line {number} must have {width} cells, as the first; got {len(cells)} (quote commas)"
+            )
     return np.array([cells[column] for _, cells in rows], dtype=str)
 
 
@@ -115,5 +126,7 @@ def _lines(path: object, text: str) -> npt.NDArray[Any]:
     for number, line in enumerate(lines, 1):
         # A line left out would shift all labels after it against their embeddings.
         if not line.strip():
-            raise InvalidInputError(f"{path}: line {number} must be a label; got an empty line (one label a line, in row order)")
+            raise InvalidInputError(
+                f"{path}: line {number} must be a label; got an empty line (one label a line, in row order)"
+            )
     return np.array([line.strip() for line in lines], dtype=str)

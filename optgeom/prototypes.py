@@ -1,7 +1,8 @@
 r"""From a Gram matrix to vectors, and alignment of vectors.
 
-Group structure lifts in closed form. The G group means come from one eigendecomposition of the G x G matrix S_gh = sqrt(m_g m_h) A_gh;
-the m classes of a group are its mean plus sqrt(1 - |mean|^2) times the vertices of a regular simplex in m - 1 dimensions of its own.
+Group structure lifts in closed form. The G group means come from one eigendecomposition of the G x G matrix S_gh =
+sqrt(m_g m_h) A_gh; the m classes of a group are its mean plus sqrt(1 - |mean|^2) times the vertices of a regular
+simplex in m - 1 dimensions of its own.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ def factor(cosines: Array, sizes: Sizes, index: np.ndarray[tuple[int], np.dtype[
 
 
 def from_gram(gram: Array, dim: int | None = None) -> Array:
-    """(C, dim) rows V with V V^T nearest to a symmetric (C, C) matrix in Frobenius norm; rank many columns by default."""
+    """(C, dim) rows V with V V^T nearest to a symmetric (C, C) matrix in Frobenius norm.
+
+    Rank many columns by default.
+    """
     part, eigenvalues = psd_part((gram + gram.T) / 2)
     least = int((eigenvalues > NEGLIGIBLE * max(1.0, eigenvalues[-1])).sum())
     values, vectors = scipy.linalg.eigh(part)
@@ -85,7 +89,8 @@ def from_gram(gram: Array, dim: int | None = None) -> Array:
 
 
 def align(source: Array, target: Array) -> Array:
-    """`source` after the orthogonal map (rotation or reflection, O(d)) that brings its rows nearest to those of `target`.
+    """`source` after the orthogonal map (rotation or reflection, O(d)) that brings its rows nearest to those of
+    `target`.
 
     Both are (n, d); the narrower one is padded with zeros. Returns (n, max d).
 
@@ -101,9 +106,13 @@ def align(source: Array, target: Array) -> Array:
     source, target = np.asarray(source, dtype=np.float64), np.asarray(target, dtype=np.float64)
     if source.ndim != 2 or target.ndim != 2 or source.shape[0] != target.shape[0]:
         came = f"{source.shape} and {target.shape}"
-        raise InvalidInputError(f"`source` and `target` must be (n, d) with the same n; got {came} (row i of both is class i)")
+        raise InvalidInputError(
+            f"`source` and `target` must be (n, d) with the same n; got {came} (row i of both is class i)"
+        )
     if not (np.all(np.isfinite(source)) and np.all(np.isfinite(target))):
-        raise InvalidInputError("`source` and `target` must be finite; got NaN or infinity (leave those rows out of both)")
+        raise InvalidInputError(
+            "`source` and `target` must be finite; got NaN or infinity (leave those rows out of both)"
+        )
     width = max(source.shape[1], target.shape[1])
     left = np.pad(source, ((0, 0), (0, width - source.shape[1])))
     right = np.pad(target, ((0, 0), (0, width - target.shape[1])))

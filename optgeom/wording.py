@@ -12,7 +12,10 @@ from optgeom.geometry import Geometry
 
 
 def simplex_angle_deg(num_classes: int) -> float:
-    """Angle of the balanced simplex, arccos(-1/(C-1)), in degrees: what every pair has when all classes are equally frequent."""
+    """Angle of the balanced simplex, arccos(-1/(C-1)), in degrees.
+
+    What every pair has when all classes are equally frequent.
+    """
     return math.degrees(math.acos(-1.0 / (num_classes - 1)))
 
 
@@ -66,7 +69,9 @@ def _singletons(loss: Mapping[str, Any]) -> str:
 def _negatives(loss: Mapping[str, Any]) -> str:
     number = loss["negatives"]
     text = "infinitely many negatives" if number == "inf" else "1 negative" if number == 1 else f"{number} negatives"
-    origin = {"ucl": "from all classes", "scl": "from the other classes only", "explicit": "from a law of their own"}[loss["sampling"]]
+    origin = {"ucl": "from all classes", "scl": "from the other classes only", "explicit": "from a law of their own"}[
+        loss["sampling"]
+    ]
     averaged = " (averaged)" if loss.get("negatives_reduction") == "mean" else ""
     return f"{text} {origin}{averaged}"
 
@@ -81,7 +86,9 @@ def describe_regime(geometry: Geometry) -> str:
     """The regime in one sentence."""
     classes, rank = geometry.num_classes, geometry.rank
     if geometry.regime == "dimension-limited":
-        return f"dimension limited: {classes} classes in {_dimensions(geometry.dim or rank)}, fewer than the optimum needs"
+        return (
+            f"dimension limited: {classes} classes in {_dimensions(geometry.dim or rank)}, fewer than the optimum needs"
+        )
     if classes == 2:
         return "spread: the two classes point in opposite directions"
     if geometry.regime == "spread":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from helpers.rooms import RoomTimes
 from hypothesis import settings
-from rooms import RoomTimes
 
 # The same examples on every run and machine: a red test must be red again when it is looked into.
 settings.register_profile("ci", derandomize=True, deadline=None)

@@ -3,8 +3,9 @@
     python tests/mutations.py            all of them, one after the other
     python tests/mutations.py SupCon     those with this in their name
 
-Each mutant is one changed line (two where the same formula stands twice). The tests named with it run on the copy until one fails; the
-script prints which test it was, and ends with status 1 if a mutant survives. The unchanged copy must pass the same tests.
+Each mutant is one changed line (two where the same formula stands twice). The tests named with it run on the copy until
+one fails; the script prints which test it was, and ends with status 1 if a mutant survives. The unchanged copy must
+pass the same tests.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MUTANTS = (
             ("optgeom/programs/class_mean.py", "np.asarray((weighted + weighted.T) / (2 * self.temperature))",
              "np.asarray((weighted + weighted.T) / self.temperature)"),
         ),
-        ("test_certificates.py",),
+        ("certificates/test_certificates.py",),
     ),
     Mutant(
         "sign of nu",
@@ -48,12 +49,12 @@ MUTANTS = (
             ("optgeom/certificates/dual.py", "nu = (program.rows.count * gradient * cosines).sum(axis=1)",
              "nu = -(program.rows.count * gradient * cosines).sum(axis=1)"),
         ),
-        ("test_certificates.py",),
+        ("certificates/test_certificates.py",),
     ),
     Mutant(
         "V in q",
         (("optgeom/losses/supcon.py", "(self.views - 1) / self.views)", "float(self.views - 1))"),),
-        ("test_losses.py",),
+        ("losses/test_losses.py",),
     ),
     Mutant(
         "alpha = V - 1",
@@ -61,48 +62,48 @@ MUTANTS = (
             ("optgeom/losses/supcon.py", "(self.views - 1) / self.views)", "1.0)"),
             ("optgeom/losses/supcon.py", "math.log(self.views - 1), math.log(self.views))", "math.log(self.views), math.log(self.views))"),
         ),
-        ("test_losses.py",),
+        ("losses/test_losses.py",),
     ),
     Mutant(
         "self-exclusion in SupCon, full batch",
         (("optgeom/losses/supcon.py", "total, rows - 1.0, log_weight)", "total, rows, log_weight)"),),
-        ("test_losses.py",),
+        ("losses/test_losses.py",),
     ),
     Mutant(
         "self-exclusion in SupCon, positives in torch",
         (("optgeom/training/losses/supcon.py", "others = counts[part] - 1.0", "others = counts[part]"),),
-        ("test_training_losses_programs.py",),
+        ("training/test_losses_programs.py",),
     ),
     Mutant(
         "m_g - 1 classes beside one's own",
         (("optgeom/losses/law.py", "np.fill_diagonal(count, sizes - 1.0)", "np.fill_diagonal(count, 1.0 * sizes)"),),
-        ("test_losses.py", "test_solve_properties.py"),
+        ("losses/test_losses.py", "solvers/test_solve_properties.py"),
     ),
     Mutant(
         "m_g - 1 in the matrix of a group",
         (("optgeom/programs/group_matrix.py", "diagonal + (sizes - 1.0) * np.diag(between)", "diagonal + sizes * np.diag(between)"),),
-        ("test_certificates.py", "test_solve_properties.py"),
+        ("certificates/test_certificates.py", "solvers/test_solve_properties.py"),
     ),
     Mutant(
         "sign of the row KL",
         (("optgeom/realization/entropy.py", "near = w * (np.expm1(np.where(small, x, 0.0)) - x)",
           "near = w * (np.expm1(np.where(small, -x, 0.0)) + x)"),),
-        ("test_weights.py", "test_realize.py", "test_weighted.py"),
+        ("realization/test_weights.py", "realization/test_realize.py", "realization/test_weighted.py"),
     ),
     Mutant(
         "Lingoes' constant 2 lambda_min",
         (("optgeom/realization/euclidean.py", "return 2.0 * float(self.values.min())", "return float(self.values.min())"),),
-        ("test_euclidean.py",),
+        ("realization/test_euclidean.py",),
     ),
     Mutant(
         "n - 1 in rho^2",
         (("optgeom/embeddings/directions.py", "pairs = n * (n - 1)", "pairs = n * n"),),
-        ("test_statistics_directions.py",),
+        ("embeddings/test_statistics_directions.py",),
     ),
     Mutant(
         "1/2 in the second-order standard error",
         (("optgeom/embeddings/intervals.py", "terms.cross / 2 + square * own[:, None] / 2", "terms.cross / 2 + square * own[:, None]"),),
-        ("test_statistics_intervals.py",),
+        ("embeddings/test_statistics_intervals.py",),
     ),
 )  # fmt: skip
 
@@ -130,7 +131,19 @@ def run(mutant: Mutant | None, tests: tuple[str, ...]) -> str | None:
             (copy / file).write_text(text.replace(right, wrong), encoding="utf-8")
         # First in the path: before the package that is installed.
         paths = os.pathsep.join((str(copy), str(copy / "cli")))
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-rf", "-m", "not slow", "-p", "no:cacheprovider"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--no-header",
+            "-rf",
+            "-m",
+            "not slow",
+            "-p",
+            "no:cacheprovider",
+        ]
         done = subprocess.run(
             [*command, *(f"tests/{name}" for name in tests)], cwd=copy, capture_output=True, text=True, timeout=1800,
             env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
@@ -154,7 +167,10 @@ def main(wanted: str = "") -> int:
     for mutant in chosen:
         caught = run(mutant, mutant.tests)
         survivors += caught is None
-        print(f"| {mutant.name} | `{mutant.changes[0][0]}` | {'NOTHING' if caught is None else f'`{caught}`'} |", flush=True)
+        print(
+            f"| {mutant.name} | `{mutant.changes[0][0]}` | {'NOTHING' if caught is None else f'`{caught}`'} |",
+            flush=True,
+        )
     return int(survivors > 0)
 
 

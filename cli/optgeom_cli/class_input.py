@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 _PANEL = "Classes (exactly one source)"
 
 CountsOption = Annotated[
-    str | None, typer.Option("--counts", metavar="N,N,...", help="Samples of each class, such as 900,50,50.", rich_help_panel=_PANEL)
+    str | None,
+    typer.Option(
+        "--counts", metavar="N,N,...", help="Samples of each class, such as 900,50,50.", rich_help_panel=_PANEL
+    ),
 ]
 ProportionsOption = Annotated[
-    str | None, typer.Option("--proportions", metavar="P,P,...", help="Proportions with sum 1, such as .9,.05,.05.", rich_help_panel=_PANEL)
+    str | None,
+    typer.Option(
+        "--proportions", metavar="P,P,...", help="Proportions with sum 1, such as .9,.05,.05.", rich_help_panel=_PANEL
+    ),
 ]
 CountsFileOption = Annotated[
     Path | None,
@@ -32,11 +38,21 @@ CountsFileOption = Annotated[
 ]
 LabelsOption = Annotated[
     Path | None,
-    typer.Option("--labels", metavar="FILE", help="Labels, one a row: .npy, .npz, .csv, .tsv, .txt or .json.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--labels",
+        metavar="FILE",
+        help="Labels, one a row: .npy, .npz, .csv, .tsv, .txt or .json.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 ProfileOption = Annotated[
     str | None,
-    typer.Option("--profile", metavar="NAME", help="A known data set or formula; `optgeom profiles` lists them.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="A known data set or formula; `optgeom profiles` lists them.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 SamplerOption = Annotated[
     str | None,
@@ -46,10 +62,16 @@ SamplerOption = Annotated[
         help="Draw classes with proportions ~ n^POWER: 1 (instance, the default), 0, 0.5.",
     ),
 ]
-DropEmptyOption = Annotated[bool, typer.Option("--drop-empty", help="Leave out classes with count 0 instead of refusing them.")]
+DropEmptyOption = Annotated[
+    bool, typer.Option("--drop-empty", help="Leave out classes with count 0 instead of refusing them.")
+]
 IgnoreLabelOption = Annotated[
     list[str] | None,
-    typer.Option("--ignore-label", metavar="LABEL", help="Leave out the rows with this label, such as -1 or 255; may be repeated."),
+    typer.Option(
+        "--ignore-label",
+        metavar="LABEL",
+        help="Leave out the rows with this label, such as -1 or 255; may be repeated.",
+    ),
 ]
 
 
@@ -73,7 +95,13 @@ def read_classes(
     InvalidInputError
         The source is wrong.
     """
-    sources = {"--counts": counts, "--proportions": proportions, "--counts-file": counts_file, "--labels": labels, "--profile": profile}
+    sources = {
+        "--counts": counts,
+        "--proportions": proportions,
+        "--counts-file": counts_file,
+        "--labels": labels,
+        "--profile": profile,
+    }
     given = [option for option, value in sources.items() if value is not None]
     if len(given) != 1:
         held = " and ".join(given) if given else "none"
@@ -87,7 +115,9 @@ def read_classes(
     if counts is not None:
         classes = ClassDistribution.from_counts(parse_numbers("counts", counts, "900,50,50"), drop_empty=drop_empty)
     elif proportions is not None:
-        classes = ClassDistribution.from_proportions(parse_numbers("proportions", proportions, ".9,.05,.05"), drop_empty=drop_empty)
+        classes = ClassDistribution.from_proportions(
+            parse_numbers("proportions", proportions, ".9,.05,.05"), drop_empty=drop_empty
+        )
     elif counts_file is not None:
         classes = ClassDistribution.from_file(counts_file, drop_empty=drop_empty)
     elif labels is not None:
@@ -112,7 +142,9 @@ def sampler_power(sampler: str | None) -> float:
     except ValueError:
         power = math.nan
     if not math.isfinite(power):
-        raise UsageError(f"--sampler must be instance, balanced, sqrt or a number; got {sampler!r} (proportions ~ n^number)")
+        raise UsageError(
+            f"--sampler must be instance, balanced, sqrt or a number; got {sampler!r} (proportions ~ n^number)"
+        )
     return power
 
 
@@ -124,5 +156,7 @@ def parse_numbers(parameter: str, text: str, example: str) -> list[int | float]:
     parts = [part.strip() for part in text.split(",")]
     for index, part in enumerate(parts):
         if not is_number(part):
-            raise InvalidInputError(f"`{parameter}` must be numbers with commas between; got {part!r} for class {index} (as {example})")
+            raise InvalidInputError(
+                f"`{parameter}` must be numbers with commas between; got {part!r} for class {index} (as {example})"
+            )
     return [number_of(part) for part in parts]

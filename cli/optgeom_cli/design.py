@@ -30,12 +30,16 @@ class Parameter(enum.StrEnum):
 @with_shared_options
 @exit_on_error()
 def design(
-    parameter: Annotated[Parameter, typer.Option("--parameter", help="What to change; everything else stays as given.")],
+    parameter: Annotated[
+        Parameter, typer.Option("--parameter", help="What to change; everything else stays as given.")
+    ],
     class_options: ClassOptions,
     loss_options: LossOptions,
     min_angle: Annotated[
         float | None,
-        typer.Option("--min-angle", metavar="DEGREES", help="Wanted smallest angle between two means; without it: no collapse."),
+        typer.Option(
+            "--min-angle", metavar="DEGREES", help="Wanted smallest angle between two means; without it: no collapse."
+        ),
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
@@ -44,7 +48,9 @@ def design(
     Exit code 0 also when no value can: the answer then says so, with the best that was seen.
     """
     if parameter is Parameter.SAMPLER and class_options.sampler is not None:
-        raise UsageError(f"--parameter sampler looks for the sampler; got --sampler {class_options.sampler} too (leave it out)")
+        raise UsageError(
+            f"--parameter sampler looks for the sampler; got --sampler {class_options.sampler} too (leave it out)"
+        )
     classes = class_options.read()
     chosen = loss_options.read()
     from optgeom.collapse.design import design as run
@@ -65,7 +71,9 @@ def _lines(found: Design, parameter: str) -> Iterable[tuple[str, str]]:
     if found.geometry is not None:
         geometry = found.geometry
         certified = "certified" if geometry.certificate.certified else "not certified"
-        seen = f"smallest angle {geometry.min_angle_deg:.4g} degrees, rank {geometry.rank}, {geometry.regime}, {certified}"
+        seen = (
+            f"smallest angle {geometry.min_angle_deg:.4g} degrees, rank {geometry.rank}, {geometry.regime}, {certified}"
+        )
         yield ("There" if found.value is not None else "Best seen"), seen
     if found.note is not None:
         yield "Note", found.note

@@ -9,7 +9,9 @@ from typing import Any
 
 SHOWN_NAMES = 5
 # Headings of columns that number or name the samples; pandas leaves that of its index empty.
-NO_LABELS = frozenset({"", "id", "ids", "idx", "index", "row", "path", "file", "filename", "image_id", "sample_id", "unnamed: 0"})
+NO_LABELS = frozenset(
+    {"", "id", "ids", "idx", "index", "row", "path", "file", "filename", "image_id", "sample_id", "unnamed: 0"}
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ def read_label_table(path: Path, wanted: Sequence[str] = ()) -> LabelTable:
     Raises
     ------
     InvalidInputError
-        The file cannot be read, holds what is no number, lacks a wanted column, or has one that names the samples and none is wanted.
+        The file cannot be read, holds what is no number, lacks a wanted column, or has one that names the samples and
+        none is wanted.
     """
     import numpy as np
 
@@ -77,12 +80,18 @@ def read_label_table(path: Path, wanted: Sequence[str] = ()) -> LabelTable:
             for cell in row:
                 if not is_number(cell):
                     raise ValueError(f"row {number} has {cell!r}")
-        named = [header[place] for place in chosen] if chosen else [f"column {place + 1}" for place in range(len(rows[0]) if rows else 0)]
+        named = (
+            [header[place] for place in chosen]
+            if chosen
+            else [f"column {place + 1}" for place in range(len(rows[0]) if rows else 0)]
+        )
         return LabelTable(np.array([[float(cell) for cell in row] for row in rows]), tuple(named))
     except (OSError, ValueError) as error:
         if isinstance(error, InvalidInputError):
             raise
-        raise InvalidInputError(f"`labels` must be numbers, a row a sample, for this scheme; cannot read {path} ({error})") from error
+        raise InvalidInputError(
+            f"`labels` must be numbers, a row a sample, for this scheme; cannot read {path} ({error})"
+        ) from error
 
 
 def _chosen(header: Sequence[str], wanted: Sequence[str], path: Path) -> list[int]:

@@ -27,20 +27,31 @@ def loss(
     class_options: ClassOptions,
     loss_options: LossOptions,
     rows: Annotated[
-        int | None, typer.Option("--rows", metavar="N", help="supcon: rows in a batch, images times views; enough for the collapsed value.")
+        int | None,
+        typer.Option(
+            "--rows", metavar="N", help="supcon: rows in a batch, images times views; enough for the collapsed value."
+        ),
     ] = None,
     simclr: Annotated[
-        int | None, typer.Option("--simclr", metavar="N", help="SimCLR with N pairs in a batch, instead of classes and a loss.")
+        int | None,
+        typer.Option("--simclr", metavar="N", help="SimCLR with N pairs in a batch, instead of classes and a loss."),
     ] = None,
     base_temperature: Annotated[
         float | None,
-        typer.Option("--base-temperature", help="The loss is multiplied by temperature / base temperature (SupContrast: 0.07)."),
+        typer.Option(
+            "--base-temperature", help="The loss is multiplied by temperature / base temperature (SupContrast: 0.07)."
+        ),
     ] = None,
-    observed: Annotated[float | None, typer.Option("--observed", metavar="X", help="A value that training printed, to be judged.")] = None,
+    observed: Annotated[
+        float | None, typer.Option("--observed", metavar="X", help="A value that training printed, to be judged.")
+    ] = None,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", help="What counts as equal, as a share of the way from collapsed to optimal.")
+        float,
+        typer.Option("--tolerance", help="What counts as equal, as a share of the way from collapsed to optimal."),
     ] = 0.01,
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)
+    ] = False,
 ) -> None:
     """What value should my loss have: collapsed, optimal, and at the balanced simplex.
 
@@ -51,9 +62,14 @@ def loss(
         classes, chosen = _simclr(simclr, class_options, loss_options, rows)
     else:
         chosen = loss_options.read()
-        finite = loss_options.loss in (None, loss_input.LossName.SUPCON) and loss_options.batch_size not in (None, "inf")
+        finite = loss_options.loss in (None, loss_input.LossName.SUPCON) and loss_options.batch_size not in (
+            None,
+            "inf",
+        )
         if not class_options.given and rows is None and not finite:
-            raise UsageError("give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --simclr N")
+            raise UsageError(
+                "give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --simclr N"
+            )
         classes = class_options.read() if class_options.given else None
 
     from optgeom.collapse.loss_values import loss_values
@@ -67,12 +83,18 @@ def loss(
         print_summary(_lines(found, classes, chosen, simclr, base_temperature))
 
 
-def _simclr(pairs: int, class_options: ClassOptions, loss_options: LossOptions, rows: int | None) -> tuple[ClassDistribution, Loss]:
+def _simclr(
+    pairs: int, class_options: ClassOptions, loss_options: LossOptions, rows: int | None
+) -> tuple[ClassDistribution, Loss]:
     """SimCLR is SupCon on a batch in which every image is a class of its own, with two views."""
     if class_options.given or rows is not None or loss_options != LossOptions(temperature=loss_options.temperature):
-        raise UsageError("--simclr goes with --temperature and --base-temperature only: its classes are the images, its loss is fixed")
+        raise UsageError(
+            "--simclr goes with --temperature and --base-temperature only: its classes are the images, its loss is fixed"
+        )
     if pairs < 2:
-        raise UsageError(f"--simclr must be 2 pairs or more; got {pairs} (the pairs of a batch are each other's negatives)")
+        raise UsageError(
+            f"--simclr must be 2 pairs or more; got {pairs} (the pairs of a batch are each other's negatives)"
+        )
 
     from optgeom.classes import ClassDistribution
     from optgeom.losses import SupConFullBatch
@@ -92,9 +114,16 @@ def _lines(
         yield "Classes", f"{classes.num_classes}"
         yield "Loss", describe_loss(found.loss or {})
     else:
-        yield "Loss", f"SupCon, {found.rows} rows in a batch" + (f", temperature {chosen.temperature:g}" if base is not None else "")
+        yield (
+            "Loss",
+            f"SupCon, {found.rows} rows in a batch"
+            + (f", temperature {chosen.temperature:g}" if base is not None else ""),
+        )
     if base is not None:
-        yield "Factor", f"{found.scale:.6g}: temperature {chosen.temperature:g} / base temperature {base:g}, in all values below"
+        yield (
+            "Factor",
+            f"{found.scale:.6g}: temperature {chosen.temperature:g} / base temperature {base:g}, in all values below",
+        )
     # The limit of large batches is an offset from a logarithm of the batch size.
     limit = ""
     if found.constant is None and found.loss is not None:
@@ -108,7 +137,10 @@ def _lines(
             proof = f", proved to within {gap:.0e} of the optimum"
         yield "Optimal", f"{found.optimal_value:.6f}{limit}  the floor: no features go below it{proof}"
     if found.simplex_value is not None:
-        yield "Simplex", f"{found.simplex_value:.6f}{limit}  all classes at equal angles, which is the optimum only of balanced classes"
+        yield (
+            "Simplex",
+            f"{found.simplex_value:.6f}{limit}  all classes at equal angles, which is the optimum only of balanced classes",
+        )
     if found.observed is not None:
         yield "Observed", f"{found.observed:.10g}"
         yield "Verdict", str(found.verdict)

@@ -50,37 +50,62 @@ class Singletons(enum.StrEnum):
 LossOption = Annotated[
     LossName | None,
     typer.Option(
-        "--loss", help="SupCon over batches (the default), InfoNCE, or SupCon with all samples in one batch.", rich_help_panel=_PANEL
+        "--loss",
+        help="SupCon over batches (the default), InfoNCE, or SupCon with all samples in one batch.",
+        rich_help_panel=_PANEL,
     ),
 ]
 TemperatureOption = Annotated[
     float | None,
-    typer.Option("--temperature", help=f"Cosines are divided by it; > 0; {DEFAULT_TEMPERATURE} by default.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--temperature",
+        help=f"Cosines are divided by it; > 0; {DEFAULT_TEMPERATURE} by default.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 NegativesOption = Annotated[
-    str | None, typer.Option("--negatives", metavar="K|inf", help="infonce: negatives of an anchor (256).", rich_help_panel=_PANEL)
+    str | None,
+    typer.Option("--negatives", metavar="K|inf", help="infonce: negatives of an anchor (256).", rich_help_panel=_PANEL),
 ]
 AlphaOption = Annotated[
     float | None,
-    typer.Option("--alpha", help="infonce: 1 keeps the positive in the denominator, 0 leaves it out (1).", rich_help_panel=_PANEL),
+    typer.Option(
+        "--alpha", help="infonce: 1 keeps the positive in the denominator, 0 leaves it out (1).", rich_help_panel=_PANEL
+    ),
 ]
 ReductionOption = Annotated[
     Reduction | None,
-    typer.Option("--negatives-reduction", help="infonce: sum (as usual), or mean, the only one for inf negatives.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--negatives-reduction",
+        help="infonce: sum (as usual), or mean, the only one for inf negatives.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 SamplingOption = Annotated[
     Sampling | None,
-    typer.Option("--sampling", help="infonce: negatives from all classes (ucl) or from the other classes (scl).", rich_help_panel=_PANEL),
+    typer.Option(
+        "--sampling",
+        help="infonce: negatives from all classes (ucl) or from the other classes (scl).",
+        rich_help_panel=_PANEL,
+    ),
 ]
 BatchSizeOption = Annotated[
-    str | None, typer.Option("--batch-size", metavar="N|inf", help="supcon: images in a batch (inf).", rich_help_panel=_PANEL)
+    str | None,
+    typer.Option("--batch-size", metavar="N|inf", help="supcon: images in a batch (inf).", rich_help_panel=_PANEL),
 ]
 ViewsOption = Annotated[
-    int | None, typer.Option("--views", help="supcon: views of an image (2); supcon-full: rows a sample (1).", rich_help_panel=_PANEL)
+    int | None,
+    typer.Option(
+        "--views", help="supcon: views of an image (2); supcon-full: rows a sample (1).", rich_help_panel=_PANEL
+    ),
 ]
 SingletonsOption = Annotated[
     Singletons | None,
-    typer.Option("--singletons", help="supcon, supcon-full: anchors without a positive count as 0 or are skipped.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--singletons",
+        help="supcon, supcon-full: anchors without a positive count as 0 or are skipped.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 
 # Which options belong to which loss; the temperature belongs to all.
@@ -126,7 +151,9 @@ def read_loss(
     for option, value in given.items():
         if value is not None and option not in _BELONGS[loss]:
             owners = " or ".join(f"--loss {name.value}" for name, options in _BELONGS.items() if option in options)
-            raise UsageError(f"{option} goes with {owners}; got --loss {loss.value} (change --loss, or leave {option} out)")
+            raise UsageError(
+                f"{option} goes with {owners}; got --loss {loss.value} (change --loss, or leave {option} out)"
+            )
 
     from optgeom.losses import InfoNCE, SupCon, SupConFullBatch
 

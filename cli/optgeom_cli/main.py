@@ -26,7 +26,8 @@ from optgeom_cli.threshold import threshold
 from optgeom_cli.train import train
 from optgeom_cli.validate import validate
 
-# The base of what typer raises on wrong options. It belongs to click, which typer imports or carries within itself, by version.
+# The base of what typer raises on wrong options. It belongs to click, which typer imports or carries within itself, by
+# version.
 _WrongOptions: Any = typer.BadParameter.__mro__[1]
 
 
@@ -60,7 +61,8 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
 
 
-# Plain help and plain usage errors: rich would draw boxes around what scripts read line by line, and costs start-up time.
+# Plain help and plain usage errors: rich would draw boxes around what scripts read line by line, and costs start-up
+# time.
 app = typer.Typer(
     cls=Commands,
     help="Exact optimal class-mean geometries of contrastive learning on imbalanced data, with certificates.",
@@ -97,7 +99,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Exact optimal class-mean geometries of contrastive learning on imbalanced data, with certificates."""
 

@@ -1,4 +1,7 @@
-"""What every command prints, and how it ends: one JSON object or a table on stdout, one line on stderr, an exit code."""
+"""What every command prints, and how it ends.
+
+One JSON object or a table on stdout, one line on stderr, an exit code.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ def emit_json(content: Mapping[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """`value` in the types of JSON: arrays and tuples as lists, numpy numbers as Python's, paths as text, inf and NaN as None."""
+    """`value` in the types of JSON.
+
+    Arrays and tuples as lists, numpy numbers as Python's, paths as text, inf and NaN as None.
+    """
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -74,7 +80,10 @@ def notice(message: str) -> None:
 
 @contextlib.contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Turn an error that optgeom raises on purpose into one line on stderr and the right exit code. Also usable as a decorator."""
+    """Turn an error that optgeom raises on purpose into one line on stderr and the right exit code.
+
+    Also usable as a decorator.
+    """
     try:
         yield
     except UsageError as error:
@@ -95,10 +104,13 @@ def exit_on_error() -> Iterator[None]:
                 sys.stdout.flush()
                 notice(str(error))
                 raise typer.Exit(code) from error
-        if isinstance(error, MemoryError):  # millions of classes, all of different size: the program is a matrix of group pairs
+        if isinstance(
+            error, MemoryError
+        ):  # millions of classes, all of different size: the program is a matrix of group pairs
             notice(f"not enough memory for this problem: {error} (fewer different counts need less)")
             raise typer.Exit(ExitCode.SOLVER_FAILURE) from error
         raise
+
 
 def check_picture(plot: Path) -> None:
     """Refuse a `--plot` that cannot be written before the work, not after it."""

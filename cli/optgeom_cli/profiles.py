@@ -14,7 +14,9 @@ _MOST_SHOWN = 2000
 
 @exit_on_error()
 def profiles(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one, such as places-lt or cifar10-lt:100.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this one, such as places-lt or cifar10-lt:100.")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """List the known class profiles, or show one with its source and counts."""
@@ -30,7 +32,9 @@ def _list(json_output: bool) -> None:
     known = [describe(name) for name in list_profiles()]
     usages = formula_usages()
     if json_output:
-        emit_json({"profiles": known, "formulas": [{"usage": usage, "meaning": meaning} for usage, meaning in usages.items()]})
+        emit_json(
+            {"profiles": known, "formulas": [{"usage": usage, "meaning": meaning} for usage, meaning in usages.items()]}
+        )
         return
     from rich import box
     from rich.table import Table
@@ -43,7 +47,9 @@ def _list(json_output: bool) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for entry in known:
         numbers = [str(entry[key]) for key in ("num_classes", "max_count", "min_count")]
-        named = Text(str(entry["name"]), style="bold").append(f"\n{entry['note']}" if entry["note"] else "", style="not bold dim")
+        named = Text(str(entry["name"]), style="bold").append(
+            f"\n{entry['note']}" if entry["note"] else "", style="not bold dim"
+        )
         table.add_row(named, *numbers, f"{entry['imbalance_factor']:.6g}")
     formulas = Table(box=box.SIMPLE_HEAD, title="Formulas")
     formulas.add_column("name", no_wrap=True)
@@ -68,7 +74,9 @@ def _show(name: str, json_output: bool) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     values = profile.proportions if profile.counts is None else profile.counts
-    shown = ", ".join(f"{value:.6g}" if profile.counts is None else str(value) for value in values[:_MOST_SHOWN].tolist())
+    shown = ", ".join(
+        f"{value:.6g}" if profile.counts is None else str(value) for value in values[:_MOST_SHOWN].tolist()
+    )
     if values.size > _MOST_SHOWN:
         shown += f", and {values.size - _MOST_SHOWN} more (--json has all)"
     for heading, text in (

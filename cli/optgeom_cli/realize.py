@@ -48,40 +48,70 @@ _PANEL = "Output"
 @exit_on_error()
 def realize(
     weights: Annotated[
-        Path | None, typer.Option("--weights", metavar="FILE", help="(n, n) weights: .npy, or a scipy sparse matrix in .npz.")
+        Path | None,
+        typer.Option("--weights", metavar="FILE", help="(n, n) weights: .npy, or a scipy sparse matrix in .npz."),
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option("--labels", metavar="FILE", help="Labels for --scheme: classes, or numbers (.npy, or .csv with a row a sample)."),
+        typer.Option(
+            "--labels",
+            metavar="FILE",
+            help="Labels for --scheme: classes, or numbers (.npy, or .csv with a row a sample).",
+        ),
     ] = None,
     label_column: Annotated[
         list[str] | None,
-        typer.Option("--label-column", metavar="NAME", help="y-aware, x-clr: take this column of a table; may be repeated."),
+        typer.Option(
+            "--label-column", metavar="NAME", help="y-aware, x-clr: take this column of a table; may be repeated."
+        ),
     ] = None,
     scheme: Annotated[Scheme | None, typer.Option("--scheme", help="How labels become weights.")] = None,
-    epsilon: Annotated[float | None, typer.Option("--epsilon", help="soft-supcon: weight of pairs of different classes.")] = None,
-    bandwidth: Annotated[float | None, typer.Option("--bandwidth", help="y-aware: sigma of exp(-|yi - yj|^2 / (2 sigma^2)) (1).")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option("--epsilon", help="soft-supcon: weight of pairs of different classes.")
+    ] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option("--bandwidth", help="y-aware: sigma of exp(-|yi - yj|^2 / (2 sigma^2)) (1).")
+    ] = None,
     paper_form: Annotated[
-        bool, typer.Option("--paper-form", help="y-aware: exp(-|yi - yj|^2 / sigma^2), without the 2, as the paper writes it (sigma = 1).")
+        bool,
+        typer.Option(
+            "--paper-form",
+            help="y-aware: exp(-|yi - yj|^2 / sigma^2), without the 2, as the paper writes it (sigma = 1).",
+        ),
     ] = False,
-    label_temperature: Annotated[float | None, typer.Option("--label-temperature", help="x-clr: tau' of exp(cos(yi, yj) / tau').")] = None,
+    label_temperature: Annotated[
+        float | None, typer.Option("--label-temperature", help="x-clr: tau' of exp(cos(yi, yj) / tau').")
+    ] = None,
     similarity: Annotated[Similarity, typer.Option("--similarity", help="Latent similarity.")] = Similarity.COSINE,
     temperature: Annotated[float, typer.Option("--temperature", help="tau of cos/tau or -|zi - zj|^2/tau.")] = 0.5,
     dim: Annotated[int | None, typer.Option("--dim", help="Embedding dimension; any by default.")] = None,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |loss|.")] = 1e-9,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |loss|.")
+    ] = 1e-9,
     search: Annotated[
-        bool, typer.Option("--search", help="Look for the largest temperature at which the target is realizable (ten times the work).")
+        bool,
+        typer.Option(
+            "--search", help="Look for the largest temperature at which the target is realizable (ten times the work)."
+        ),
     ] = False,
     constant: Annotated[
         Constant,
-        typer.Option("--constant", help="euclidean: cailliez compares with a constant added to distances; --out writes it."),
+        typer.Option(
+            "--constant", help="euclidean: cailliez compares with a constant added to distances; --out writes it."
+        ),
     ] = Constant.LINGOES,
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the embedding: .npy or .csv.", rich_help_panel=_PANEL)
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the embedding: .npy or .csv.", rich_help_panel=_PANEL),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Weights, target, geometry: .png, .svg, .pdf.", rich_help_panel=_PANEL)
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Weights, target, geometry: .png, .svg, .pdf.", rich_help_panel=_PANEL
+        ),
     ] = None,
 ) -> None:
     """Does an embedding attain the entropic bound of these weights, in which dimension, and if none does, what is the optimum?"""
@@ -93,7 +123,12 @@ def realize(
         _files.check_target(out)
     if plot is not None:
         check_picture(plot)
-    parameters = {"epsilon": epsilon, "bandwidth": bandwidth, "temperature": label_temperature, "paper": paper_form or None}
+    parameters = {
+        "epsilon": epsilon,
+        "bandwidth": bandwidth,
+        "temperature": label_temperature,
+        "paper": paper_form or None,
+    }
     held, notes = _read(weights, labels, scheme, label_column or [], parameters)
 
     from optgeom.errors import NotCertifiedError
@@ -156,7 +191,9 @@ def _read(
     if scheme is not Scheme.X_CLR and parameters["temperature"] is not None:
         raise UsageError("--label-temperature belongs to --scheme x-clr (--temperature is that of the loss)")
     if scheme is not Scheme.Y_AWARE and parameters["paper"] is not None:
-        raise UsageError("--paper-form belongs to --scheme y-aware (it leaves out the 2 of exp(-|yi - yj|^2 / (2 sigma^2)))")
+        raise UsageError(
+            "--paper-form belongs to --scheme y-aware (it leaves out the 2 of exp(-|yi - yj|^2 / (2 sigma^2)))"
+        )
     if scheme is Scheme.X_CLR and parameters["temperature"] is None:
         raise UsageError("--scheme x-clr needs --label-temperature (tau' of exp(cos(yi, yj) / tau'))")
     held = Weights.by_name(scheme.value, values, **parameters)
@@ -164,7 +201,9 @@ def _read(
         import numpy as np
 
         spread = float(np.sqrt(np.var(np.asarray(values, dtype=np.float64), axis=0).sum()))
-        notes.append(f"bandwidth 1, the default; the labels have standard deviation {spread:.3g} (--bandwidth says what counts as near)")
+        notes.append(
+            f"bandwidth 1, the default; the labels have standard deviation {spread:.3g} (--bandwidth says what counts as near)"
+        )
     return held, notes
 
 
@@ -181,7 +220,9 @@ def _matrix(path: Path) -> Any:
             return load_npz(file)
     except (OSError, TypeError, AttributeError, *_numpy_files.DAMAGE) as error:
         why = _numpy_files.reason(error)
-        raise InvalidInputError(f"`weights` must be an .npy matrix or a scipy sparse .npz; cannot read {path} ({why})") from error
+        raise InvalidInputError(
+            f"`weights` must be an .npy matrix or a scipy sparse .npz; cannot read {path} ({why})"
+        ) from error
 
 
 def _write(found: Realization, path: Path, dim: int | None) -> None:
@@ -203,22 +244,34 @@ def _write(found: Realization, path: Path, dim: int | None) -> None:
 def _lines(found: Realization, notes: list[str], files: list[Path]) -> Iterable[tuple[str, str]]:
     scheme = found.weights.scheme
     details = ", ".join(
-        "the paper's form" if key == "paper" else f"{key} {value}" for key, value in scheme.items() if key != "name" and value is not False
+        "the paper's form" if key == "paper" else f"{key} {value}"
+        for key, value in scheme.items()
+        if key != "name" and value is not False
     )
     named = str(scheme.get("name", "weights")) + (f" ({details})" if details else "")
     yield "Weights", f"{named}, {found.n} samples, {found.weights.sizes.size} distinct"
-    yield "Similarity", f"{found.similarity}, temperature {found.temperature:g}" + ("" if found.dim is None else f", dimension {found.dim}")
+    yield (
+        "Similarity",
+        f"{found.similarity}, temperature {found.temperature:g}"
+        + ("" if found.dim is None else f", dimension {found.dim}"),
+    )
     yield "Verdict", f"{found.regime}: {found.verdict.reason}"
     yield "Also" if found.verdict.unique else "To change it", found.verdict.remedy
     yield "Entropic bound", f"{found.entropic_bound:.12g}"
     if found.bracket is not None:
-        yield "Best found", f"{found.optimal_loss:.12g} (a bracket: no embedding goes below {found.bracket[0]:.12g}; not certified)"
+        yield (
+            "Best found",
+            f"{found.optimal_loss:.12g} (a bracket: no embedding goes below {found.bracket[0]:.12g}; not certified)",
+        )
     else:
         yield "Optimal loss", f"{found.optimal_loss:.12g}, {found.gap_to_bound:.3g} above the bound"
         held = f"within {max(found.optimal_loss - found.lower_bound, 0.0):.1e} of the optimum"
         yield "Certificate", ("certified: " if found.certified else "NOT certified: ") + held
     if found.rank is not None:
-        yield "Dimension", f"{found.rank}" + ("; the only geometry, up to rotation and reflection" if found.unique else "")
+        yield (
+            "Dimension",
+            f"{found.rank}" + ("; the only geometry, up to rotation and reflection" if found.unique else ""),
+        )
     if found.cailliez is not None:
         other = found.cailliez
         where = f"{other.dimension} dimension" + ("" if other.dimension == 1 else "s")

@@ -23,34 +23,55 @@ class Convention(enum.StrEnum):
 
 @exit_on_error()
 def recover(
-    dimension: Annotated[int | None, typer.Option("--dimension", help="Latents are uniform unit vectors of this R^d; 3.")] = None,
-    kappa: Annotated[float | None, typer.Option("--kappa", help="Concentration of the positives; 1/temperature by default.")] = None,
+    dimension: Annotated[
+        int | None, typer.Option("--dimension", help="Latents are uniform unit vectors of this R^d; 3.")
+    ] = None,
+    kappa: Annotated[
+        float | None, typer.Option("--kappa", help="Concentration of the positives; 1/temperature by default.")
+    ] = None,
     temperature: Annotated[float, typer.Option("--temperature", help="tau of the loss.")] = 0.3,
-    fixed: Annotated[int | None, typer.Option("--fixed", help="Latent coordinates that positives never change; 0.")] = None,
+    fixed: Annotated[
+        int | None, typer.Option("--fixed", help="Latent coordinates that positives never change; 0.")
+    ] = None,
     max_angle: Annotated[
         float | None, typer.Option("--max-angle", help="Positives are at most so many degrees from their anchor; 180.")
     ] = None,
     convention: Annotated[
-        Convention, typer.Option("--convention", help="kappa in units of the latents (theory) or of their free part (reported).")
+        Convention,
+        typer.Option("--convention", help="kappa in units of the latents (theory) or of their free part (reported)."),
     ] = Convention.THEORY,
-    rho: Annotated[float, typer.Option("--rho", help="Corrected loss: share of negatives from the anchor's own support.")] = 1.0,
+    rho: Annotated[
+        float, typer.Option("--rho", help="Corrected loss: share of negatives from the anchor's own support.")
+    ] = 1.0,
     pairs: Annotated[
-        Path | None, typer.Option("--pairs", metavar="FILE", help="Observed pairs instead: .npz with unit rows z and z_plus.")
+        Path | None,
+        typer.Option("--pairs", metavar="FILE", help="Observed pairs instead: .npz with unit rows z and z_plus."),
     ] = None,
-    dim: Annotated[int | None, typer.Option("--dim", help="Dimension of the maps searched; that of the latents by default.")] = None,
-    slices: Annotated[int | None, typer.Option("--slices", help="Slices that stand for the continuum; 40, with --max-angle 20.")] = None,
+    dim: Annotated[
+        int | None, typer.Option("--dim", help="Dimension of the maps searched; that of the latents by default.")
+    ] = None,
+    slices: Annotated[
+        int | None, typer.Option("--slices", help="Slices that stand for the continuum; 40, with --max-angle 20.")
+    ] = None,
     per_slice: Annotated[int, typer.Option("--per-slice", help="Points on each slice.")] = 10,
     resolution: Annotated[
         float | None, typer.Option("--resolution", help="--pairs: rms change below which a direction is fixed; 0.02.")
     ] = None,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |loss|.")] = 1e-9,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |loss|.")
+    ] = 1e-9,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Where positives go, losses, angles at the optimum: .png, .svg, .pdf."),
+        typer.Option(
+            "--plot", metavar="FILE", help="Where positives go, losses, angles at the optimum: .png, .svg, .pdf."
+        ),
     ] = None,
 ) -> None:
-    """Do these positives let the contrastive loss recover the latents; if not, what is optimal instead, and what does a correction do?"""
+    """Do these positives let the contrastive loss recover the latents.
+
+    If not, what is optimal instead, and what does a correction do?
+    """
     options = {"--dimension": dimension, "--kappa": kappa, "--fixed": fixed, "--max-angle": max_angle}
     given = [option for option, value in options.items() if value is not None]
     if pairs is not None and given:

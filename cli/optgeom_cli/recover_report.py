@@ -17,9 +17,15 @@ def recovery_lines(found: Recovery) -> Iterable[tuple[str, str]]:
     verdict = {True: "holds", False: "violated", None: "not refuted"}[found.diversity.holds]
     yield "Diversity", f"{verdict}: {found.diversity.reason}"
     count = found.fixed_dimensions
-    yield "Variation", f"{count} fixed direction{'' if count == 1 else 's'}, effective dimension {found.effective_dimension:.4g}"
+    yield (
+        "Variation",
+        f"{count} fixed direction{'' if count == 1 else 's'}, effective dimension {found.effective_dimension:.4g}",
+    )
     held = optimum.held
-    yield "Points", f"{held.n}" + (f" on {held.slices} slices" if held.slices > 1 else "") + "; losses below are on these"
+    yield (
+        "Points",
+        f"{held.n}" + (f" on {held.slices} slices" if held.slices > 1 else "") + "; losses below are on these",
+    )
     if found.coarse:
         yield (
             "Note",

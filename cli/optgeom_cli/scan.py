@@ -58,16 +58,28 @@ def scan(
     majority: Annotated[str | None, _axis("--majority", "Shares of the majority class, such as .1:.95:50.")] = None,
     majority_odds: Annotated[
         str | None,
-        _axis("--majority-odds", "Odds of the majority class against all others, such as 1:1e10:40:log; for shares that round to 1."),
+        _axis(
+            "--majority-odds",
+            "Odds of the majority class against all others, such as 1:1e10:40:log; for shares that round to 1.",
+        ),
     ] = None,
-    imbalance: Annotated[str | None, _axis("--imbalance", "Most over least frequent class, such as 1:1000:20:log.")] = None,
+    imbalance: Annotated[
+        str | None, _axis("--imbalance", "Most over least frequent class, such as 1:1000:20:log.")
+    ] = None,
     profile: Annotated[
-        Profile, typer.Option("--profile", help="How class sizes fall; all but majority go with --imbalance.", rich_help_panel=_AXES)
+        Profile,
+        typer.Option(
+            "--profile", help="How class sizes fall; all but majority go with --imbalance.", rich_help_panel=_AXES
+        ),
     ] = Profile.MAJORITY,
     classes: Annotated[str, _axis("--classes", "Numbers of classes.")] = "10",
     temperature: Annotated[str, _axis("--temperature", "Temperatures.")] = "0.1",
-    negatives: Annotated[str | None, _axis("--negatives", "infonce: negatives of an anchor, such as 1,8,inf (256).")] = None,
-    batch_size: Annotated[str | None, _axis("--batch-size", "supcon: images in a batch, such as 256,inf (inf).")] = None,
+    negatives: Annotated[
+        str | None, _axis("--negatives", "infonce: negatives of an anchor, such as 1,8,inf (256).")
+    ] = None,
+    batch_size: Annotated[
+        str | None, _axis("--batch-size", "supcon: images in a batch, such as 256,inf (inf).")
+    ] = None,
     sampling: Annotated[
         str | None,
         typer.Option(
@@ -79,16 +91,28 @@ def scan(
     ] = None,
     loss: Annotated[
         ScanLoss | None,
-        typer.Option("--loss", help="infonce where one of its options is given, else supcon.", show_default=False, rich_help_panel=_LOSS),
+        typer.Option(
+            "--loss",
+            help="infonce where one of its options is given, else supcon.",
+            show_default=False,
+            rich_help_panel=_LOSS,
+        ),
     ] = None,
     alpha: loss_input.AlphaOption = None,
     negatives_reduction: loss_input.ReductionOption = None,
-    views: Annotated[int | None, typer.Option("--views", help="supcon: views of an image (2).", rich_help_panel=_LOSS)] = None,
+    views: Annotated[
+        int | None, typer.Option("--views", help="supcon: views of an image (2).", rich_help_panel=_LOSS)
+    ] = None,
     workers: Annotated[int, typer.Option("--workers", help="Processes on this machine.")] = 1,
     dask: Annotated[
-        str | None, typer.Option("--dask", metavar="ADDRESS", help="Scheduler of a dask cluster, as tcp://host:8786; replaces --workers.")
+        str | None,
+        typer.Option(
+            "--dask", metavar="ADDRESS", help="Scheduler of a dask cluster, as tcp://host:8786; replaces --workers."
+        ),
     ] = None,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |risk|.")] = 1e-8,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |risk|.")
+    ] = 1e-8,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -102,17 +126,26 @@ def scan(
         bool, typer.Option("--resume/--no-resume", help="Go on with the file or replace it.", rich_help_panel=_OUTPUT)
     ] = True,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the phase diagram: .png, .svg or .pdf.", rich_help_panel=_OUTPUT)
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Draw the phase diagram: .png, .svg or .pdf.", rich_help_panel=_OUTPUT
+        ),
     ] = None,
-    colour: Annotated[Colour, typer.Option("--colour", help="Colours of the phase diagram.", rich_help_panel=_OUTPUT)] = Colour.REGIME,
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_OUTPUT)] = False,
+    colour: Annotated[
+        Colour, typer.Option("--colour", help="Colours of the phase diagram.", rich_help_panel=_OUTPUT)
+    ] = Colour.REGIME,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_OUTPUT)
+    ] = False,
     # Known here only to say where they belong: "no such option" would leave a user with counts alone.
-    own: Annotated[str | None, typer.Option("--counts", "--counts-file", "--labels", "--proportions", hidden=True)] = None,
+    own: Annotated[
+        str | None, typer.Option("--counts", "--counts-file", "--labels", "--proportions", hidden=True)
+    ] = None,
 ) -> None:
     """Where do classes keep their own directions, and where do they collapse? Solves every cell of a grid.
 
-    A GRID is a,b,c or from:to:number (equal steps) or from:to:number:log (equal ratios). A cell that fails is a row of the table that says
-    why; the exit code is 0 when every cell has its row.
+    A GRID is a,b,c or from:to:number (equal steps) or from:to:number:log (equal ratios). A cell that fails is a row of
+    the table that says why; the exit code is 0 when every cell has its row.
     """
     if own is not None:
         raise UsageError(
@@ -123,10 +156,18 @@ def scan(
         check_picture(plot)
     if out is not None and out.suffix.lower() not in _TABLES:
         raise UsageError(f"--out must end in {', '.join(_TABLES)}; got {str(out)!r}")
-    given = {"majority": majority, "majority_odds": majority_odds, "imbalance": imbalance, "negatives": negatives, "batch_size": batch_size}
+    given = {
+        "majority": majority,
+        "majority_odds": majority_odds,
+        "imbalance": imbalance,
+        "negatives": negatives,
+        "batch_size": batch_size,
+    }
     grid: dict[str, Any] = {name: parse_grid(_option(name), text) for name, text in given.items() if text is not None}
     if sum(name in grid for name in ("majority", "majority_odds", "imbalance")) != 1:
-        raise UsageError("give exactly one of --majority, --majority-odds, --imbalance (for example --majority .1:.95:50)")
+        raise UsageError(
+            "give exactly one of --majority, --majority-odds, --imbalance (for example --majority .1:.95:50)"
+        )
     grid["classes"] = parse_grid("--classes", classes)
     grid["temperature"] = parse_grid("--temperature", temperature)
     grid["sampling"] = None if sampling is None else [part.strip() for part in sampling.split(",")]
@@ -151,7 +192,12 @@ def scan(
             )
     except KeyboardInterrupt:
         notice(
-            "interrupted; " + (f"what was done is in {out}, and the same command goes on with it" if out else "nothing was kept (no --out)")
+            "interrupted; "
+            + (
+                f"what was done is in {out}, and the same command goes on with it"
+                if out
+                else "nothing was kept (no --out)"
+            )
         )
         raise typer.Exit(INTERRUPTED) from None
     if plot is not None:
@@ -171,9 +217,11 @@ def _option(name: str) -> str:
 
 
 def parse_grid(option: str, text: str) -> list[float]:
-    """Values of an axis: ``a,b,c``, or ``from:to:number`` with equal steps, or ``from:to:number:log`` with equal ratios.
+    """Values of an axis: ``a,b,c``, or ``from:to:number`` with equal steps, or ``from:to:number:log`` with equal
+    ratios.
 
-    Whole numbers stay whole; axes of whole numbers are rounded to them, so that ``3:100:8:log`` is a grid of class numbers too.
+    Whole numbers stay whole; axes of whole numbers are rounded to them, so that ``3:100:8:log`` is a grid of class
+    numbers too.
     """
     if ":" not in text:
         return [loss_input.number_or_inf(option, part.strip()) for part in text.split(",")]

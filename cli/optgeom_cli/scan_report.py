@@ -25,7 +25,10 @@ REGIMES = {"spread": "spread", "partial-collapse": "partial", "minority-collapse
 
 
 def _counts(rows: list[Row]) -> dict[str, int]:
-    found = {name: sum(bool(row["certified"]) and row["regime"] == regime for row in rows) for regime, name in REGIMES.items()}
+    found = {
+        name: sum(bool(row["certified"]) and row["regime"] == regime for row in rows)
+        for regime, name in REGIMES.items()
+    }
     return {**found, "uncertified": sum(not row["certified"] for row in rows)}
 
 
@@ -36,18 +39,32 @@ def _frontier(rows: list[Row]) -> dict[str, float | None]:
         return {"threshold": None, "one_minus_threshold": None, "threshold_odds": None, "threshold_imbalance": None}
     rest = math.exp(-log_odds) / (1 + math.exp(-log_odds))
     share = 1 / (1 + math.exp(-log_odds))
-    return {"threshold": share, "one_minus_threshold": rest, "threshold_odds": math.exp(log_odds), "threshold_imbalance": imbalance}
+    return {
+        "threshold": share,
+        "one_minus_threshold": rest,
+        "threshold_odds": math.exp(log_odds),
+        "threshold_imbalance": imbalance,
+    }
 
 
 def summary(found: Scan) -> dict[str, Any]:
     """The JSON object."""
     paths = []
     for path, rows in found.paths():
-        parameters = {name: getattr(path, name) for name in Path.__dataclass_fields__ if getattr(path, name) not in (None, "")}
+        parameters = {
+            name: getattr(path, name) for name in Path.__dataclass_fields__ if getattr(path, name) not in (None, "")
+        }
         infinite = {name: "inf" for name in ("negatives", "batch_size") if parameters.get(name) == math.inf}
         paths.append({**parameters, **infinite, "rows": len(rows), **_counts(rows), **_frontier(rows)})
     counts = _counts(found.rows)
-    return {"rows": len(found.rows), **counts, "new": found.new, "file": found.file, "errors": dict(_errors(found.rows)), "paths": paths}
+    return {
+        "rows": len(found.rows),
+        **counts,
+        "new": found.new,
+        "file": found.file,
+        "errors": dict(_errors(found.rows)),
+        "paths": paths,
+    }
 
 
 def _errors(rows: list[Row]) -> list[tuple[str, int]]:
@@ -99,7 +116,8 @@ def _lines(found: Scan, plot: FilePath | None) -> Iterable[tuple[str, str]]:
 def _where_it_collapses(found: Scan) -> Iterable[tuple[str, str]]:
     """The exact threshold of a single path; or, when nothing collapses, what it would take.
 
-    At usual temperatures the threshold is so near to 1 that no grid of shares meets it: saying "no collapse" would mislead.
+    At usual temperatures the threshold is so near to 1 that no grid of shares meets it: saying "no collapse" would
+    mislead.
     """
     rows, paths = found.rows, found.paths()
     known = [row for row in rows if row["threshold_log_odds"] is not None]
@@ -120,7 +138,9 @@ def _where_it_collapses(found: Scan) -> Iterable[tuple[str, str]]:
 
 def _paths_table(found: Scan) -> Table:
     varying, counts = distinguishing(found.rows), _counts(found.rows)
-    table = Table(box=box.SIMPLE_HEAD, title="Paths", title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table = Table(
+        box=box.SIMPLE_HEAD, title="Paths", title_justify="left", title_style="bold", show_edge=False, pad_edge=False
+    )
     counted = [name for name in counts if counts[name] or name in ("spread", "collapsed")]
     for heading in (*(name.replace("num_", "").replace("_", " ") for name in varying), *counted, "collapse from"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -1,6 +1,7 @@
 """Options that many commands share, declared once: a command takes `ClassOptions` or `LossOptions` as one argument.
 
-`with_shared_options` replaces such an argument, of any dataclass, by the options that it stands for, so that typer sees a flat signature.
+`with_shared_options` replaces such an argument, of any dataclass, by the options that it stands for, so that typer sees
+a flat signature.
 """
 
 from __future__ import annotations
@@ -94,12 +95,17 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
         declared = typing.get_type_hints(kind, include_extras=True)
         for field in dataclasses.fields(kind):
             parameters.append(
-                inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=declared[field.name])
+                inspect.Parameter(
+                    field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=declared[field.name]
+                )
             )
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        held = {name: kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)}) for name, kind in spread.items()}
+        held = {
+            name: kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
+            for name, kind in spread.items()
+        }
         command(**held, **given)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

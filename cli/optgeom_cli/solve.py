@@ -36,7 +36,8 @@ _ENDINGS = {
     "--prototypes": (".npy", ".npz", ".csv", ".pt", ".safetensors"),
     "--plot": (".png", ".svg", ".pdf"),
 }
-# Negatives that see the split of the minorities need it whole, some 50 times: more groups would cost more than the solve itself.
+# Negatives that see the split of the minorities need it whole, some 50 times: more groups would cost more than the
+# solve itself.
 MARGIN_GROUPS = 300
 _EXTRAS = {".pt": ("torch", "torch"), ".safetensors": ("safetensors", "io")}  # ending: module, extra that installs it
 
@@ -47,19 +48,33 @@ def solve(
     class_options: ClassOptions,
     loss_options: LossOptions,
     dim: Annotated[
-        int | None, typer.Option("--dim", help="Embedding dimension; below the rank of the optimum the answer is a bracket.")
+        int | None,
+        typer.Option("--dim", help="Embedding dimension; below the rank of the optimum the answer is a bracket."),
     ] = None,
-    solver: Annotated[Solver, typer.Option("--solver", help="auto tries the others in turn, except conic.")] = Solver.AUTO,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |risk|.")] = 1e-8,
-    backward_tolerance: Annotated[
-        float, typer.Option("--backward-tolerance", help="Backward error that counts as certified; 1e-6 for very rare classes.")
+    solver: Annotated[
+        Solver, typer.Option("--solver", help="auto tries the others in turn, except conic.")
+    ] = Solver.AUTO,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |risk|.")
     ] = 1e-8,
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
+    backward_tolerance: Annotated[
+        float,
+        typer.Option(
+            "--backward-tolerance", help="Backward error that counts as certified; 1e-6 for very rare classes."
+        ),
+    ] = 1e-8,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)
+    ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="JSON with the Gram matrix, whatever the number of classes.", rich_help_panel=_PANEL)
+        bool,
+        typer.Option(
+            "--full", help="JSON with the Gram matrix, whatever the number of classes.", rich_help_panel=_PANEL
+        ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the geometry: .npz or .json.", rich_help_panel=_PANEL)
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the geometry: .npz or .json.", rich_help_panel=_PANEL),
     ] = None,
     prototypes: Annotated[
         list[Path] | None,
@@ -71,7 +86,8 @@ def solve(
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the geometry: .png, .svg or .pdf.", rich_help_panel=_PANEL)
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the geometry: .png, .svg or .pdf.", rich_help_panel=_PANEL),
     ] = None,
 ) -> None:
     """Optimal class-mean geometry of a class distribution and a loss, with a certificate.

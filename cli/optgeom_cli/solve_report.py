@@ -33,7 +33,9 @@ _KINDS = {
 }
 
 
-def report(geometry: Geometry, *, source: str | None, files: Iterable[tuple[str, Path]], collapse: str | None = None) -> None:
+def report(
+    geometry: Geometry, *, source: str | None, files: Iterable[tuple[str, Path]], collapse: str | None = None
+) -> None:
     """Print the answer on stdout.
 
     Parameters
@@ -54,7 +56,9 @@ def report(geometry: Geometry, *, source: str | None, files: Iterable[tuple[str,
     typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
 
 
-def _print(out: Console, geometry: Geometry, source: str | None, files: Iterable[tuple[str, Path]], collapse: str | None) -> None:
+def _print(
+    out: Console, geometry: Geometry, source: str | None, files: Iterable[tuple[str, Path]], collapse: str | None
+) -> None:
     summary = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     summary.add_column(no_wrap=True, style="bold")
     summary.add_column(overflow="fold")
@@ -128,11 +132,17 @@ def _angle_lines(geometry: Geometry) -> Iterable[tuple[str, str]]:
         same = " (the balanced simplex)" if abs(geometry.min_angle_deg - reference) < 1e-6 else ""
         yield "Angles", f"all pairs of classes {degrees(geometry.min_angle_deg, geometry)} degrees apart{same}"
         return
-    for heading, pair in (("Smallest angle", geometry.closest_pairs(1)[0]), ("Largest angle", geometry.farthest_pairs(1)[0])):
+    for heading, pair in (
+        ("Smallest angle", geometry.closest_pairs(1)[0]),
+        ("Largest angle", geometry.farthest_pairs(1)[0]),
+    ):
         more = _equal_pairs(geometry, pair) - 1
         others = f", and {more} more pair{'' if more == 1 else 's'}" if more else ""
         yield heading, f"{degrees(pair.angle_deg, geometry)} degrees (classes {_pair_names(geometry, pair)}{others})"
-    yield "For comparison", f"{degrees(reference, geometry)} degrees for every pair if all classes were equally frequent"
+    yield (
+        "For comparison",
+        f"{degrees(reference, geometry)} degrees for every pair if all classes were equally frequent",
+    )
 
 
 def _equal_pairs(geometry: Geometry, pair: Pair) -> int:
@@ -163,13 +173,22 @@ def _rank_line(geometry: Geometry) -> str:
     most = geometry.num_classes - 1
     needed = geometry.required_rank
     if needed is not None:
-        return f"{geometry.rank}; the optimum without a limit on the dimension has rank {needed}: it needs --dim {needed}"
+        return (
+            f"{geometry.rank}; the optimum without a limit on the dimension has rank {needed}: it needs --dim {needed}"
+        )
     text = f"{geometry.rank} of at most {most}: the class means fit in {geometry.rank} dimension{'' if geometry.rank == 1 else 's'}"
     return text + (f" ({geometry.dim} asked for)" if geometry.dim is not None else "")
 
 
 def _pairs_table(geometry: Geometry) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title="Closest pairs", title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title="Closest pairs",
+        title_justify="left",
+        title_style="bold",
+        show_edge=False,
+        pad_edge=False,
+    )
     table.add_column("class", overflow="ellipsis", no_wrap=True)
     table.add_column("class", overflow="ellipsis", no_wrap=True)
     table.add_column("angle (degrees)", justify="right", no_wrap=True)
@@ -184,7 +203,9 @@ def _classes_table(geometry: Geometry) -> Table:
     order = classes.frequency_order()
     whole = classes.num_classes <= ALL_CLASSES
     title = "Classes by frequency" if whole else f"Most and least frequent classes ({classes.num_classes} in all)"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table = Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False
+    )
     table.add_column("class", overflow="ellipsis", no_wrap=True)
     if classes.counts is not None:
         table.add_column("count", justify="right", no_wrap=True)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from optgeom.losses.base import Loss
 
 _PANEL = "Output"
-SMALL_SHARE = 1e-3  # below it a majority share is written as 1 - x: three nines say little and more of them are hard to count
+SMALL_SHARE = (
+    1e-3  # below it a majority share is written as 1 - x: three nines say little and more of them are hard to count
+)
 
 
 @with_shared_options
@@ -29,19 +31,29 @@ def threshold(
     class_options: ClassOptions,
     loss_options: LossOptions,
     minorities: Annotated[
-        int | None, typer.Option("--minorities", metavar="M", help="Equal minority classes, 2 or more (those of the classes given, or 2).")
+        int | None,
+        typer.Option(
+            "--minorities", metavar="M", help="Equal minority classes, 2 or more (those of the classes given, or 2)."
+        ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option("--split", metavar="A,B,...", help="Relative sizes of unequal minority classes, instead of --minorities.")
+        str | None,
+        typer.Option(
+            "--split", metavar="A,B,...", help="Relative sizes of unequal minority classes, instead of --minorities."
+        ),
     ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)
+    ] = False,
 ) -> None:
     """Exact majority share above which all minority classes share one direction (minority collapse).
 
     Classes are optional: with them, how far they are from it.
     """
     if minorities is not None and split is not None:
-        raise UsageError("give --minorities or --split, not both (the split already says how many minority classes there are)")
+        raise UsageError(
+            "give --minorities or --split, not both (the split already says how many minority classes there are)"
+        )
     chosen = loss_options.read()
     classes = class_options.read() if class_options.given else None
 
@@ -89,7 +101,11 @@ def margin_text(margin: CollapseMargin) -> str:
 
 
 def _share(found: CollapseThreshold) -> str:
-    return f"{found.threshold:.6f}" if found.one_minus_threshold >= SMALL_SHARE else f"1 - {odds_text(math.log(found.one_minus_threshold))}"
+    return (
+        f"{found.threshold:.6f}"
+        if found.one_minus_threshold >= SMALL_SHARE
+        else f"1 - {odds_text(math.log(found.one_minus_threshold))}"
+    )
 
 
 def _lines(
@@ -106,17 +122,25 @@ def _lines(
     yield "Minorities", _minorities(found, margin, loss, split, minorities)
     needs = odds_text(found.log_odds)
     yield "Total collapse", f"needs odds of {needs} : 1 or more, majority samples to all other samples together"
-    yield "Majority share", f"{_share(found)} or more: then all minority classes share one direction, opposite to the majority"
+    yield (
+        "Majority share",
+        f"{_share(found)} or more: then all minority classes share one direction, opposite to the majority",
+    )
     if found.published_sufficient is not None:
         published = found.published_sufficient
-        yield "In the literature", f"a share of {published:.4f} is known to suffice; exactly, {_share(found)} suffices and is needed"
+        yield (
+            "In the literature",
+            f"a share of {published:.4f} is known to suffice; exactly, {_share(found)} suffices and is needed",
+        )
     if classes is not None and margin is None:
         yield "Your classes", "no single class is the most frequent: total collapse is not the optimum"
     elif margin is not None:
         yield "Your classes", margin_text(margin)
 
 
-def _minorities(found: CollapseThreshold, margin: CollapseMargin | None, loss: Loss, split: str | None, minorities: int | None) -> str:
+def _minorities(
+    found: CollapseThreshold, margin: CollapseMargin | None, loss: Loss, split: str | None, minorities: int | None
+) -> str:
     if loss.uniform_negatives:
         return f"{found.minorities} (the threshold is the same for any number of them, however unequal)"
     if split is not None:

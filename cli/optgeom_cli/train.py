@@ -49,7 +49,10 @@ def features(
     class_options: ClassOptions,
     loss_options: LossOptions,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Minimise the exact population loss by L-BFGS, without random batches and their options.")
+        bool,
+        typer.Option(
+            "--exact", help="Minimise the exact population loss by L-BFGS, without random batches and their options."
+        ),
     ] = False,
     dim: Annotated[int | None, typer.Option("--dim", help="Embedding dimension (number of classes).")] = None,
     anchors: Annotated[int, typer.Option("--anchors", help="infonce: anchors of a random batch.")] = 2048,
@@ -59,12 +62,15 @@ def features(
 ) -> None:
     """Free class means (unconstrained features) on random batches of classes, or on the exact population loss.
 
-    SupCon without --batch-size is trained, and solved, with batches of 256 images; with --exact it is the limit of large batches.
+    SupCon without --batch-size is trained, and solved, with batches of 256 images; with --exact it is the limit of
+    large batches.
     """
     if exact:
         run_options.refuse_with_exact(ctx)
     if options.was_given(ctx, "anchors") and loss_options.loss is not LossName.INFONCE:
-        raise UsageError("--anchors goes with --loss infonce; batches of supcon have --batch-size images (give that one)")
+        raise UsageError(
+            "--anchors goes with --loss infonce; batches of supcon have --batch-size images (give that one)"
+        )
     run_options.check_outputs()
     out, resume = run_options.out, run_options.resume
     from optgeom.training.requirements import require_torch
@@ -105,13 +111,23 @@ def features(
 def encoder(
     class_options: ClassOptions,
     loss_options: LossOptions,
-    data: Annotated[str, typer.Option("--data", metavar="NAME|FILE", help="digits, cifar10, cifar100, mnist; .npz with X, y.")] = "digits",
-    data_root: Annotated[Path, typer.Option("--data-root", metavar="DIR", help="Where torchvision finds its files.")] = Path("data"),
-    holdout: Annotated[float, typer.Option("--holdout", help="Share of each class that is not trained on, but measured.")] = 0.0,
+    data: Annotated[
+        str, typer.Option("--data", metavar="NAME|FILE", help="digits, cifar10, cifar100, mnist; .npz with X, y.")
+    ] = "digits",
+    data_root: Annotated[
+        Path, typer.Option("--data-root", metavar="DIR", help="Where torchvision finds its files.")
+    ] = Path("data"),
+    holdout: Annotated[
+        float, typer.Option("--holdout", help="Share of each class that is not trained on, but measured.")
+    ] = 0.0,
     arch: Annotated[Arch, typer.Option("--arch", help="mlp, cnn or resnet18.")] = Arch.MLP,
     dim: Annotated[int, typer.Option("--dim", help="Embedding dimension.")] = 32,
-    rows: Annotated[int | None, typer.Option("--rows", help="infonce: rows of a batch, each with two samples of a class.")] = None,
-    shuffled: Annotated[bool, typer.Option("--shuffled", help="Go through the data in epochs, in place of independent draws.")] = False,
+    rows: Annotated[
+        int | None, typer.Option("--rows", help="infonce: rows of a batch, each with two samples of a class.")
+    ] = None,
+    shuffled: Annotated[
+        bool, typer.Option("--shuffled", help="Go through the data in epochs, in place of independent draws.")
+    ] = False,
     noise: Annotated[float | None, typer.Option("--noise", help="Standard deviation of the noise of a view.")] = None,
     shift: Annotated[int | None, typer.Option("--shift", help="Pixels that a view is moved by, at most.")] = None,
     steps: Annotated[int, typer.Option("--steps", help="Updates.")] = 1500,
@@ -120,8 +136,9 @@ def encoder(
 ) -> None:
     """An encoder on real data; then the same comparison as `optgeom validate`.
 
-    Classes given by --counts, --counts-file, --proportions or --profile choose a long-tailed subset of the data: its first classes, with
-    these counts. --sampler says how its samples are drawn; the optimum follows. SupCon without --batch-size has batches of 64 images.
+    Classes given by --counts, --counts-file, --proportions or --profile choose a long-tailed subset of the data: its
+    first classes, with these counts. --sampler says how its samples are drawn; the optimum follows. SupCon without
+    --batch-size has batches of 64 images.
     """
     run_options.check_outputs()
     out, resume, seed = run_options.out, run_options.resume, run_options.seed
@@ -174,12 +191,16 @@ def encoder(
     _show(content, run_options.json_output)
 
 
-def _data(source: str, root: Path, classes: ClassOptions, holdout: float, seed: int) -> tuple[LabelledData, LabelledData]:
+def _data(
+    source: str, root: Path, classes: ClassOptions, holdout: float, seed: int
+) -> tuple[LabelledData, LabelledData]:
     """The samples to train with, and those that are held out."""
     from optgeom.training.data import hold_out, load_data, long_tailed
 
     if classes.labels is not None:
-        raise UsageError("--labels is no source of classes here: the data have their labels (leave it out, or give --counts)")
+        raise UsageError(
+            "--labels is no source of classes here: the data have their labels (leave it out, or give --counts)"
+        )
     samples = load_data(source, root)
     # Options other than the sampler, which is for the draws.
     wanted = dataclasses.replace(classes, sampler=None)

@@ -46,26 +46,40 @@ class Precision(enum.StrEnum):
 
 
 RateOption = Annotated[
-    float | None, typer.Option("--learning-rate", help="At its peak; half a cosine brings it to 0.", rich_help_panel=_RUN)
+    float | None,
+    typer.Option("--learning-rate", help="At its peak; half a cosine brings it to 0.", rich_help_panel=_RUN),
 ]
-OptimizerOption = Annotated[Optimizer, typer.Option("--optimizer", help="adam or sgd (momentum 0.9).", rich_help_panel=_RUN)]
+OptimizerOption = Annotated[
+    Optimizer, typer.Option("--optimizer", help="adam or sgd (momentum 0.9).", rich_help_panel=_RUN)
+]
 AverageOption = Annotated[
-    float, typer.Option("--average-from", help="Share of the steps before iterates are averaged; 1: no average.", rich_help_panel=_RUN)
+    float,
+    typer.Option(
+        "--average-from", help="Share of the steps before iterates are averaged; 1: no average.", rich_help_panel=_RUN
+    ),
 ]
 AccumulateOption = Annotated[int, typer.Option("--accumulate", help="Batches a step.", rich_help_panel=_RUN)]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.", rich_help_panel=_RUN)]
 AmpOption = Annotated[Precision, typer.Option("--amp", help="Forward pass in half precision.", rich_help_panel=_RUN)]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of everything that is random.", rich_help_panel=_RUN)]
 ThreadsOption = Annotated[int, typer.Option("--threads", help="Threads of torch on the CPU.", rich_help_panel=_RUN)]
-LogEveryOption = Annotated[int, typer.Option("--log-every", help="Steps between two lines of the log.", rich_help_panel=_RUN)]
-CheckpointOption = Annotated[int, typer.Option("--checkpoint-every", help="Steps between two checkpoints.", rich_help_panel=_RUN)]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out; give the same options.", rich_help_panel=_RUN)]
+LogEveryOption = Annotated[
+    int, typer.Option("--log-every", help="Steps between two lines of the log.", rich_help_panel=_RUN)
+]
+CheckpointOption = Annotated[
+    int, typer.Option("--checkpoint-every", help="Steps between two checkpoints.", rich_help_panel=_RUN)
+]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with the run in --out; give the same options.", rich_help_panel=_RUN)
+]
 OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Folder for log, checkpoint and results.", rich_help_panel=_OUTPUT)
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Folder for log, checkpoint and results.", rich_help_panel=_OUTPUT),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_OUTPUT)]
 PlotOption = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE", help="Draw the run: .png, .svg or .pdf.", rich_help_panel=_OUTPUT)
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Draw the run: .png, .svg or .pdf.", rich_help_panel=_OUTPUT),
 ]
 
 
@@ -106,7 +120,9 @@ class RunOptions:
         given = [f"--{name.replace('_', '-')}" for name in OF_RANDOM_BATCHES if was_given(ctx, name)]
         if given:
             others = "it goes to the optimum by L-BFGS in seconds"
-            raise UsageError(f"{', '.join(given)} and --exact exclude each other: {others}, without random batches (leave one out)")
+            raise UsageError(
+                f"{', '.join(given)} and --exact exclude each other: {others}, without random batches (leave one out)"
+            )
 
     def use_threads(self) -> None:
         """Set the number of threads of torch."""
@@ -116,11 +132,16 @@ class RunOptions:
 
         number = int(_checks.integer("threads", self.threads, at_least=1))
         if number > MOST_THREADS:
-            raise UsageError(f"--threads must be at most {MOST_THREADS}; got {number} (one a core is the most that helps)")
+            raise UsageError(
+                f"--threads must be at most {MOST_THREADS}; got {number} (one a core is the most that helps)"
+            )
         torch.set_num_threads(number)
 
     def settings(self, steps: int, learning_rate: float, **more: Any) -> Settings:
-        """Settings of the run, with the learning rate of the command where none was given; sets the number of threads."""
+        """Settings of the run, with the learning rate of the command where none was given.
+
+        Sets the number of threads.
+        """
         from optgeom.training.settings import Settings
 
         self.use_threads()
@@ -162,7 +183,8 @@ def was_given(ctx: typer.Context, name: str) -> bool:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """A run that was asked to stop ends as shells expect, with 128 and the number of the signal, and one line that says how to go on.
+    """A run that was asked to stop ends as shells expect, with 128 and the number of the signal, and one line that says
+    how to go on.
 
     What does not fit into memory is an error of one line as well; torch has no class of its own for it on the CPU.
     """
@@ -177,11 +199,16 @@ def interruptible() -> Iterator[None]:
     except RuntimeError as error:
         if not any(words in str(error) for words in NO_MEMORY):
             raise
-        raise SolverError("not enough memory for such batches (take fewer samples or anchors of a batch, or a smaller --dim)") from error
+        raise SolverError(
+            "not enough memory for such batches (take fewer samples or anchors of a batch, or a smaller --dim)"
+        ) from error
 
 
 def sampled_loss(loss: Loss, batch: int) -> Loss:
-    """A loss that random batches have: SupCon without a batch size (the limit) takes `batch`, and its optimum is that of this size."""
+    """A loss that random batches have.
+
+    SupCon without a batch size (the limit) takes `batch`, and its optimum is that of this size.
+    """
     from optgeom.losses import SupCon
 
     if isinstance(loss, SupCon) and loss.batch_size == math.inf:

@@ -19,7 +19,10 @@ def report(content: Mapping[str, Any]) -> None:
 def _lines(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if content["kind"] == "encoder":
         yield "Verdict", content["validation"]["sentence"]
-        yield "Trained", f"encoder on {sum(content['counts'])} samples of {content['data']}, {content['num_classes']} classes"
+        yield (
+            "Trained",
+            f"encoder on {sum(content['counts'])} samples of {content['data']}, {content['num_classes']} classes",
+        )
     else:
         yield "Trained", f"free class means, {content['num_classes']} classes"
     yield "Steps", str(content["steps"])
@@ -31,7 +34,10 @@ def _lines(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "Held out", _distance(content["held_out"])
     losses = content["losses"]
     if "population" in losses:
-        yield "Population loss", f"{losses['population']:.10g}, optimum {losses['optimal']:.10g}, excess {max(losses['excess'], 0.0):.2e}"
+        yield (
+            "Population loss",
+            f"{losses['population']:.10g}, optimum {losses['optimal']:.10g}, excess {max(losses['excess'], 0.0):.2e}",
+        )
     else:
         yield "Loss", f"{losses['final']:.6g} on the last batches, {losses['optimal']:.6g} expected at the optimum"
     for path in content["files"].values():
@@ -45,7 +51,11 @@ def _distance(found: Mapping[str, Any]) -> str:
         parts[0] += f" over {found['num_pairs']}{of} pair{'' if found['all_pairs'] == 1 else 's'}"
     if found["class_r2"] is not None:
         # A few degrees are a hundred times the differences between cosines that are nearly equal.
-        parts.append("class r2 n/a (the optimal cosines hardly differ)" if found["class_r2_weak"] else f"class r2 {found['class_r2']:.6f}")
+        parts.append(
+            "class r2 n/a (the optimal cosines hardly differ)"
+            if found["class_r2_weak"]
+            else f"class r2 {found['class_r2']:.6f}"
+        )
     if found["relative_frobenius"] is not None:
         parts.append(f"Gram distance {found['relative_frobenius']:.2g}")
     text = ", ".join(parts)

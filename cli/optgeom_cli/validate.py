@@ -47,9 +47,14 @@ def validate(
         ),
     ],
     geometry: Annotated[
-        Path | None, typer.Option("--geometry", metavar="FILE", help="Optimum from `optgeom solve --out`, instead of classes and loss.")
+        Path | None,
+        typer.Option(
+            "--geometry", metavar="FILE", help="Optimum from `optgeom solve --out`, instead of classes and loss."
+        ),
     ] = None,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="Degrees up to which an angle counts as optimal; 0: up to noise.")] = 2.0,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Degrees up to which an angle counts as optimal; 0: up to noise.")
+    ] = 2.0,
     group_ids: Annotated[
         str | None,
         typer.Option(
@@ -71,36 +76,54 @@ def validate(
     vector_column: Annotated[
         str | None,
         typer.Option(
-            "--vector-column", metavar="NAME", help="Column or array of the vectors, where several could be.", rich_help_panel=_FILES
+            "--vector-column",
+            metavar="NAME",
+            help="Column or array of the vectors, where several could be.",
+            rich_help_panel=_FILES,
         ),
     ] = None,
     group_column: Annotated[
         str | None,
         typer.Option(
-            "--group-column", metavar="NAME", help="Column or array of the image ids, instead of --group-ids.", rich_help_panel=_FILES
+            "--group-column",
+            metavar="NAME",
+            help="Column or array of the image ids, instead of --group-ids.",
+            rich_help_panel=_FILES,
         ),
     ] = None,
     ignore_extra: Annotated[
-        bool, typer.Option("--ignore-extra", help="Leave out classes that the geometry does not have, instead of refusing them.")
+        bool,
+        typer.Option(
+            "--ignore-extra", help="Leave out classes that the geometry does not have, instead of refusing them."
+        ),
     ] = False,
     match: Annotated[
-        Match, typer.Option("--match", help="Match classes by name, or by the shape they form (the verdict then says so).")
+        Match,
+        typer.Option("--match", help="Match classes by name, or by the shape they form (the verdict then says so)."),
     ] = Match.NAMES,
-    workers: Annotated[int, typer.Option("--workers", help="Processes that read the shards of a folder or pattern side by side.")] = 1,
+    workers: Annotated[
+        int, typer.Option("--workers", help="Processes that read the shards of a folder or pattern side by side.")
+    ] = 1,
     dask: Annotated[
-        str | None, typer.Option("--dask", metavar="ADDRESS", help="Scheduler of a dask cluster whose workers read the shards.")
+        str | None,
+        typer.Option("--dask", metavar="ADDRESS", help="Scheduler of a dask cluster whose workers read the shards."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the random rows that some metrics are computed on.")] = 0,
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)] = False,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)
+    ] = False,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write one self-contained page: .html.", rich_help_panel=_PANEL)
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write one self-contained page: .html.", rich_help_panel=_PANEL),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the JSON object: .json.", rich_help_panel=_PANEL)] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the JSON object: .json.", rich_help_panel=_PANEL)
+    ] = None,
 ) -> None:
     """How close are the class means of trained embeddings to the optimum of their class proportions and loss?
 
-    The optimum is that of the TRAINING classes: --geometry, or a source of classes with the loss. --labels are the labels of the
-    embeddings; without another source their counts stand in, and the verdict says so.
+    The optimum is that of the TRAINING classes: --geometry, or a source of classes with the loss. --labels are the
+    labels of the embeddings; without another source their counts stand in, and the verdict says so.
     """
     targets = {option: path for option, path in (("--report", report), ("--out", out)) if path is not None}
     _check_targets(targets)
@@ -148,7 +171,9 @@ def _optimum(classes: ClassOptions, losses: LossOptions, geometry: Path | None) 
         held += ["--drop-empty"] if classes.drop_empty else []
         held += ["options of the loss"] if losses.given else []
         if held:
-            raise UsageError(f"--geometry has its classes and its loss; got {' and '.join(held)} beside it (leave them out)")
+            raise UsageError(
+                f"--geometry has its classes and its loss; got {' and '.join(held)} beside it (leave them out)"
+            )
         return {"geometry": geometry}
     # Without a loss validate takes the usual one, and its verdict says so.
     loss = losses.read() if losses.given else None

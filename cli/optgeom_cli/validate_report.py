@@ -70,7 +70,10 @@ def _summary(found: Validation) -> Iterable[tuple[str, str]]:
     yield "Optimum", f"{found.optimum_from}; {describe_loss(found.geometry.loss)}"
     error, reach = found.max_angle_error_deg, found.max_angle_error_ci_deg
     if error is not None and reach is not None:
-        yield "Max angle error", f"{error:.2f} degrees, between {reach[0]:.2f} and {reach[1]:.2f} (all pairs together, 95 %)"
+        yield (
+            "Max angle error",
+            f"{error:.2f} degrees, between {reach[0]:.2f} and {reach[1]:.2f} (all pairs together, 95 %)",
+        )
     r2 = found.metrics["class_r2"]
     yield "Class r2", _value(r2)
     yield "Excess risk", _excess(found)
@@ -86,7 +89,10 @@ def _summary(found: Validation) -> Iterable[tuple[str, str]]:
     if found.extra:
         yield "Not in the geometry", _names(tuple(found.extra))
     for pair in found.judgement.as_predicted[:SHOWN_NAMES]:
-        yield "As predicted", f"{short(found.names[pair.first])} and {short(found.names[pair.second])} coincide, also at the optimum"
+        yield (
+            "As predicted",
+            f"{short(found.names[pair.first])} and {short(found.names[pair.second])} coincide, also at the optimum",
+        )
     for note in found.notes:
         yield "Note", note
 
@@ -98,7 +104,10 @@ def _worst(found: Validation) -> Iterable[tuple[str, str]]:
         return
     measured = _interval(worst.deviation, worst.low, worst.high)
     if (worst.worst_pair, other.worst_pair, worst.pairs) == (other.name, worst.name, other.pairs):
-        yield "Worst classes", f"{short(worst.name)} and {short(other.name)}, with each other: off by {measured} degrees"
+        yield (
+            "Worst classes",
+            f"{short(worst.name)} and {short(other.name)}, with each other: off by {measured} degrees",
+        )
     else:
         yield "Worst class", f"{short(worst.name)}, with {short(worst.worst_pair or '')}: off by {measured} degrees"
 
@@ -131,7 +140,9 @@ def _interval(value: float | None, low: float | None, high: float | None) -> str
 
 
 def _table(title: str, columns: Iterable[tuple[str, bool]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table = Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False
+    )
     for heading, number in columns:
         # Where the terminal is narrow rich takes from the columns that may wrap: names get shorter, numbers stay whole.
         side: Literal["left", "right"] = "right" if number else "left"

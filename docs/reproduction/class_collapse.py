@@ -32,8 +32,16 @@ def losses(settings: Results) -> dict[str, tuple[og.Loss, ContrastiveLoss, str]]
     tau, k = settings["temperature"], settings["negatives"]
     return {
         "SupCon": (og.SupCon(tau, settings["batch"], 2), SupConLoss(tau), "image"),
-        "InfoNCE, UCL": (og.InfoNCE(tau, k, sampling="ucl"), GeneralizedContrastiveLoss(tau, k, sampling="ucl"), "class"),
-        "InfoNCE, SCL": (og.InfoNCE(tau, k, sampling="scl"), GeneralizedContrastiveLoss(tau, k, sampling="scl"), "class"),
+        "InfoNCE, UCL": (
+            og.InfoNCE(tau, k, sampling="ucl"),
+            GeneralizedContrastiveLoss(tau, k, sampling="ucl"),
+            "class",
+        ),
+        "InfoNCE, SCL": (
+            og.InfoNCE(tau, k, sampling="scl"),
+            GeneralizedContrastiveLoss(tau, k, sampling="scl"),
+            "class",
+        ),
     }
 
 
@@ -45,7 +53,9 @@ def run(settings: Results) -> Results:
         for name, (loss, torch_loss, partner) in losses(settings).items():
             best = np.asarray(og.solve(classes, loss).gram)
             exact = [apart(train_features(classes, loss, seed=seed).gram, best) for seed in settings["seeds"]]
-            how = Settings(steps=settings["mean_steps"], learning_rate=0.03, device="cpu", log_every=settings["mean_steps"])
+            how = Settings(
+                steps=settings["mean_steps"], learning_rate=0.03, device="cpu", log_every=settings["mean_steps"]
+            )
             means = train_features(classes, loss, how, anchors=2 * settings["anchors"])
             size = settings["batch" if partner == "image" else "anchors"]
             samples = FreeSampleTask(codes, torch_loss, best, size, partner).train(settings["sample_steps"], 0.03)

@@ -42,7 +42,9 @@ def run(settings: Results) -> Results:
                     steps=settings["steps"], learning_rate=settings["learning_rate"], device=settings["device"], seed=seed,
                     log_every=settings["steps"],
                 )  # fmt: skip
-                found = train_encoder(kept, og.SupCon(tau, settings["batch"], 2), how, arch=settings["arch"], held_out=away)
+                found = train_encoder(
+                    kept, og.SupCon(tau, settings["batch"], 2), how, arch=settings["arch"], held_out=away
+                )
                 rows.append({
                     "temperature": tau, "share": share, "seed": seed, "counts": kept.counts.tolist(),
                     "error": found.distance.max_angle_error_deg, "simplex": found.simplex.max_angle_error_deg,
@@ -74,7 +76,14 @@ def markdown(results: Results) -> str:
             ", ".join(f"{ratio:.1f}" for ratio in ratios), agrees(ok) if tau in settings["judged"] else "reported only",
         ])  # fmt: skip
         apart = [row for row in results["rows"] if row["temperature"] == tau and row["share"]]
-        held.append([f"{tau:g}", _each([row["error"] for row in apart]), _each([row["held_out"] for row in apart]), "reported only"])
+        held.append(
+            [
+                f"{tau:g}",
+                _each([row["error"] for row in apart]),
+                _each([row["held_out"] for row in apart]),
+                "reported only",
+            ]
+        )
     header = [
         "T", "optimal angles", "error, predicted", "error, ours, by seed", "distance from the simplex", "times closer to the optimum",
         "agrees",
@@ -96,16 +105,30 @@ def draw(results: Results, figure: Any) -> None:
     from optgeom.plotting.figures import BLUE, GREEN, GREY, ORANGE
 
     axes = figure.add_subplot()
-    marks = (("the optimum", BLUE, "o"), ("the balanced simplex", ORANGE, "s"), ("the optimum, third held out", GREEN, "^"))
+    marks = (
+        ("the optimum", BLUE, "o"),
+        ("the balanced simplex", ORANGE, "s"),
+        ("the optimum, third held out", GREEN, "^"),
+    )
     for position, tau in enumerate(results["settings"]["temperatures"]):
         rows = [row for row in results["rows"] if row["temperature"] == tau]
         full, split = [row for row in rows if not row["share"]], [row for row in rows if row["share"]]
         values = ([row["error"] for row in full], [row["simplex"] for row in full], [row["held_out"] for row in split])
         for (label, colour, mark), found, shift in zip(marks, values, (-0.2, 0.0, 0.2), strict=True):
             label = label if position == 0 else None
-            axes.plot([position + shift] * len(found), found, mark, color=colour, markersize=6, markerfacecolor="none", label=label)
+            axes.plot(
+                [position + shift] * len(found),
+                found,
+                mark,
+                color=colour,
+                markersize=6,
+                markerfacecolor="none",
+                label=label,
+            )
     axes.axhline(LARGEST_DEG, color=GREY, linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(results["settings"]["temperatures"])), [f"T = {tau:g}" for tau in results["settings"]["temperatures"]])
+    axes.set_xticks(
+        range(len(results["settings"]["temperatures"])), [f"T = {tau:g}" for tau in results["settings"]["temperatures"]]
+    )
     axes.set_ylim(bottom=0)
     axes.set_ylabel("largest error of an angle (degrees)")
     axes.set_title("Distance from …", fontsize=10)

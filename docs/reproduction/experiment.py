@@ -37,7 +37,9 @@ def error(value: float) -> str:
 def angles(gram: Any) -> list[float]:
     """Angles of the pairs i < j, in degrees."""
     cosines = np.asarray(gram)
-    return [float(angle) for angle in np.degrees(np.arccos(np.clip(cosines[np.triu_indices(len(cosines), 1)], -1.0, 1.0)))]
+    return [
+        float(angle) for angle in np.degrees(np.arccos(np.clip(cosines[np.triu_indices(len(cosines), 1)], -1.0, 1.0)))
+    ]
 
 
 def apart(found: Any, best: Any) -> float:

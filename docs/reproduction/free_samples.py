@@ -28,15 +28,23 @@ class FreeSampleTask(Task):
     optimal : (C, C)
         Cosines of the class means to compare with.
     batch : int
-        Images of a batch, drawn with replacement, so that classes are i.i.d. with the proportions of the samples, as in the theory.
+        Images of a batch, drawn with replacement, so that classes are i.i.d. with the proportions of the samples, as in
+        the theory.
     partner : {"image", "class"}
-        The second view is the same vector (free features know no augmentation), or another sample of the class: InfoNCE with collapsed
-        classes speaks of positives that share the class and nothing else.
+        The second view is the same vector (free features know no augmentation), or another sample of the class: InfoNCE
+        with collapsed classes speaks of positives that share the class and nothing else.
     dim, seed : int
     """
 
     def __init__(
-        self, codes: Array, loss: ContrastiveLoss, optimal: Array, batch: int, partner: str = "image", dim: int = 8, seed: int = 0
+        self,
+        codes: Array,
+        loss: ContrastiveLoss,
+        optimal: Array,
+        batch: int,
+        partner: str = "image",
+        dim: int = 8,
+        seed: int = 0,
     ) -> None:
         self.codes, self.loss, self.batch, self.partner = torch.as_tensor(codes), loss, batch, partner
         self.module = FreeFeatures(len(codes), dim, seed)
@@ -97,7 +105,9 @@ def class_means(rows: Array, codes: Array) -> tuple[Array, float]:
     return means @ means.T, float(np.degrees(2 * np.arcsin(min(1.0, chord / 2))))
 
 
-def descend(loss: Any, number: int, dim: int, seed: int, iterations: int = 3000, normalize: bool = True) -> tuple[Array, float]:
+def descend(
+    loss: Any, number: int, dim: int, seed: int, iterations: int = 3000, normalize: bool = True
+) -> tuple[Array, float]:
     """Full batch by L-BFGS: (n, d) rows and the loss, a function of the rows."""
     start = torch.randn(number, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     rows = start.requires_grad_(True)

@@ -13,13 +13,23 @@ from optgeom.training.features import train_features
 from optgeom.training.settings import Settings
 
 SETTINGS = {
-    "shares": {"ucl": [0.7, 0.8, 0.82, 0.9], "scl": [0.66, 0.72, 0.8], "batches": [0.9, 0.95], "limit": [0.9, 0.92, 0.93, 0.95]},
+    "shares": {
+        "ucl": [0.7, 0.8, 0.82, 0.9],
+        "scl": [0.66, 0.72, 0.8],
+        "batches": [0.9, 0.95],
+        "limit": [0.9, 0.92, 0.93, 0.95],
+    },
     "seeds": [0, 1, 2],
     "steps": 8000,
     "anchors": 2048,
     "curve": [0.5, 0.98, 60],
 }
-QUICK = {"shares": {"ucl": [0.9], "scl": [0.8], "batches": [0.9], "limit": [0.9]}, "seeds": [0], "steps": 10, "curve": [0.7, 0.98, 4]}
+QUICK = {
+    "shares": {"ucl": [0.9], "scl": [0.8], "batches": [0.9], "limit": [0.9]},
+    "seeds": [0],
+    "steps": 10,
+    "curve": [0.7, 0.98, 4],
+}
 COLLAPSED = 0.99  # cosine of the minorities from which they are called one
 EXACT, SAMPLED = 1e-3, 0.02  # largest error of this cosine that is called agreement
 LOSSES: dict[str, tuple[str, og.Loss]] = {
@@ -41,7 +51,9 @@ def run(settings: Results) -> Results:
     for key, (_, loss) in LOSSES.items():
         found = collapse_threshold(loss, 2)
         # With the threshold itself, where the curve has a corner.
-        curves[key] = [[share, float(og.solve(classes_of(share), loss).gram[1, 2])] for share in sorted([*grid, found.threshold])]
+        curves[key] = [
+            [share, float(og.solve(classes_of(share), loss).gram[1, 2])] for share in sorted([*grid, found.threshold])
+        ]
         for share in settings["shares"][key]:
             classes = classes_of(share)
             exact = [train_features(classes, loss, seed=seed) for seed in settings["seeds"]]
@@ -97,7 +109,9 @@ def draw(results: Results, figure: Any) -> None:
         rows = [row for row in results["rows"] if row["loss"] == key]
         axes.plot([row["share"] for row in rows], [row["exact"] for row in rows], "o", markersize=5, color=colour)
         sampled = [row for row in rows if row["sampled"] is not None]
-        axes.plot([row["share"] for row in sampled], [row["sampled"] for row in sampled], "x", markersize=8, color=colour)
+        axes.plot(
+            [row["share"] for row in sampled], [row["sampled"] for row in sampled], "x", markersize=8, color=colour
+        )
         axes.axvline(rows[0]["threshold"], color=colour, linestyle=":", linewidth=0.8)
     axes.set_xlabel("share of the majority")
     axes.set_ylabel("cosine of the two minorities")

@@ -28,7 +28,16 @@ from optgeom import _files
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "reproduction.md"
 RESULTS = HERE / "results"
-EXPERIMENTS = ("class_collapse", "minority_collapse", "soft_supcon", "y_aware", "temperature", "digits", "sampling_conditions", "gpu")
+EXPERIMENTS = (
+    "class_collapse",
+    "minority_collapse",
+    "soft_supcon",
+    "y_aware",
+    "temperature",
+    "digits",
+    "sampling_conditions",
+    "gpu",
+)
 
 
 def experiment(name: str) -> ModuleType:
@@ -48,7 +57,10 @@ def measure(name: str, changed: Results | None = None) -> Results:
 def block(name: str, results: Results) -> str:
     """What stands between the markers of an experiment."""
     module = experiment(name)
-    parts = [module.markdown(results), f"`docs/reproduction/{name}.py`, {results['seconds']} seconds of processor time."]
+    parts = [
+        module.markdown(results),
+        f"`docs/reproduction/{name}.py`, {results['seconds']} seconds of processor time.",
+    ]
     if hasattr(module, "draw"):
         parts.insert(1, f"![{module.__doc__.splitlines()[0]}](images/{image(name)})")
     return "\n\n".join(parts)

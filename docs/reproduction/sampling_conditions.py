@@ -1,4 +1,7 @@
-"""Sampling conditions: encoders recover the latents where diversity holds, and what they find where one coordinate never changes."""
+"""Sampling conditions.
+
+Encoders recover the latents where diversity holds, and what they find where one coordinate never changes.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,13 @@ def run(settings: Results) -> Results:
     sweep = []
     for rho in settings["rhos"]:
         runs = [train("reported", "identity", "matched", seed, rate, settings, rho) for seed in settings["seeds"]]
-        sweep.append({"rho": rho, "linear_r2": [one["linear_r2"] for one in runs], "predicted": best_linear(LAWS["reported"], rho)})
+        sweep.append(
+            {
+                "rho": rho,
+                "linear_r2": [one["linear_r2"] for one in runs],
+                "predicted": best_linear(LAWS["reported"], rho),
+            }
+        )
     exact = {
         law: {
             "identity": orthogonal_loss(of, TAU),
@@ -127,7 +136,10 @@ def _values(row: Results) -> list[float]:
 
 
 def _loss(run: Results, exact: Results) -> float:
-    """The same latents give the loss of the identity too, whose exact value is known: their common error is taken off."""
+    """The same latents give the loss of the identity too, whose exact value is known.
+
+    Their common error is taken off.
+    """
     return float(run["sampled_loss"] - exact["sampled_identity"] + exact["identity"])
 
 
@@ -166,7 +178,10 @@ def _generators(results: Results) -> str:
             row["generator"], NAMES[row["encoder"]], LAW_NAMES[row["law"]], f"{run['linear_r2']:.4f}", f"{run['mean_angle_error_deg']:.1f}",
             f"{_loss(run, results['exact'][row['law']]):.3f}", "reported only",
         ])  # fmt: skip
-    return table(["generator", "encoder", "diversity", "linear R2", "mean angle error (degrees)", "loss reached", "agrees"], lines)
+    return table(
+        ["generator", "encoder", "diversity", "linear R2", "mean angle error (degrees)", "loss reached", "agrees"],
+        lines,
+    )
 
 
 def _sweep(results: Results) -> str:
@@ -179,8 +194,12 @@ def _sweep(results: Results) -> str:
             lines.append(["1", f"{published:.3f}", f"to {GREAT_CIRCLES:.3f}", "to 0", f"{mean:.3f}", "reported only"])
             continue
         held = max(abs(mean - predicted), abs(mean - published)) <= NEAR
-        lines.append([f"{row['rho']:g}", f"{published:.3f}", f"{predicted:.3f}", f"{stretch:.2f}", f"{mean:.3f}", agrees(held)])
-    return table(["rho", "linear R2, published", "best linear map, exact", "its stretch", "trained, mean", "agrees"], lines)
+        lines.append(
+            [f"{row['rho']:g}", f"{published:.3f}", f"{predicted:.3f}", f"{stretch:.2f}", f"{mean:.3f}", agrees(held)]
+        )
+    return table(
+        ["rho", "linear R2, published", "best linear map, exact", "its stretch", "trained, mean", "agrees"], lines
+    )
 
 
 def _published(results: Results) -> list[float]:
@@ -243,8 +262,21 @@ def draw(results: Results, figure: Any) -> None:
     left.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 0.05))
     rhos = [row["rho"] for row in results["sweep"]]
     inner = [row for row in results["sweep"] if row["rho"] < 1]
-    right.plot([row["rho"] for row in inner], [row["predicted"][1] for row in inner], "-", color=BLUE, label="best linear map, exact")
-    right.plot(rhos, [np.mean(row["linear_r2"]) for row in results["sweep"]], "o", color=ORANGE, markersize=6, label="trained, mean")
+    right.plot(
+        [row["rho"] for row in inner],
+        [row["predicted"][1] for row in inner],
+        "-",
+        color=BLUE,
+        label="best linear map, exact",
+    )
+    right.plot(
+        rhos,
+        [np.mean(row["linear_r2"]) for row in results["sweep"]],
+        "o",
+        color=ORANGE,
+        markersize=6,
+        label="trained, mean",
+    )
     right.plot(rhos, _published(results), "x", color=BLACK, markersize=7, label="published")
     right.set_xlabel("share rho of negatives from the own support")
     right.set_ylabel("linear R2")

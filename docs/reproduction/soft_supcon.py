@@ -43,12 +43,17 @@ def run(settings: Results) -> Results:
                 loss = SoftSupConLoss(tau, epsilon)
                 found = realize(Weights.soft_supcon(codes, epsilon), temperature=tau)
                 vectors, regime = found.embedding(), found.regime
-                # The optimum of an attained bound leaves samples of a class apart where its target does; class directions are compared.
+                # The optimum of an attained bound leaves samples of a class apart where its target does; class
+                # directions are compared.
                 best, _ = class_means(vectors, codes)
             errors, spreads, grams = [], [], []
             for seed in settings["seeds"]:
                 rows_found, _ = descend(
-                    lambda unit, loss=loss, labels=labels: loss(unit, labels), len(codes), settings["dim"], seed, settings["iterations"]
+                    lambda unit, loss=loss, labels=labels: loss(unit, labels),
+                    len(codes),
+                    settings["dim"],
+                    seed,
+                    settings["iterations"],
                 )
                 gram, spread = class_means(rows_found, codes)
                 errors.append(apart(gram, best))
@@ -74,7 +79,11 @@ def markdown(results: Results) -> str:
     settings, lines = results["settings"], []
     for row in results["rows"]:
         name = "SupCon" if row["epsilon"] is None else f"Soft SupCon, epsilon {row['epsilon']:g}"
-        held = row["error"] <= EXACT_DEG and row["spread"] <= SPREAD_DEG and (row["sampled"] is None or row["sampled"] <= SAMPLED_DEG)
+        held = (
+            row["error"] <= EXACT_DEG
+            and row["spread"] <= SPREAD_DEG
+            and (row["sampled"] is None or row["sampled"] <= SAMPLED_DEG)
+        )
         lines.append([
             name, ", ".join(str(count) for count in row["counts"]), "-" if row["regime"] is None else row["regime"], _range(row["best"]),
             _range(row["found"]), error(row["error"]), error(row["spread"]), "-" if row["sampled"] is None else f"{row['sampled']:.2f}",
@@ -107,7 +116,15 @@ def draw(results: Results, figure: Any) -> None:
             at = position + shift
             axes.hlines(row["best"], at - 0.1, at + 0.1, color=colour)
             label = ", ".join(map(str, row["counts"])) + " samples" if position == 0 else None
-            axes.plot([at] * len(row["found"]), row["found"], "o", markersize=5, color=colour, markerfacecolor="none", label=label)
+            axes.plot(
+                [at] * len(row["found"]),
+                row["found"],
+                "o",
+                markersize=5,
+                color=colour,
+                markerfacecolor="none",
+                label=label,
+            )
         names.append("SupCon" if epsilon is None else f"Soft SupCon,\nepsilon {epsilon:g}")
         position += 1
     axes.set_xticks(range(position), names)

@@ -42,7 +42,9 @@ ENTROPY_ROWS = 400
 class UnlabelledTask(Task):
     """An encoder on two views of each image, without labels; they are only measured with."""
 
-    def __init__(self, encoder: torch.nn.Module, data: LabelledData, loss: ContrastiveLoss, batch: int, seed: int) -> None:
+    def __init__(
+        self, encoder: torch.nn.Module, data: LabelledData, loss: ContrastiveLoss, batch: int, seed: int
+    ) -> None:
         self.module, self.loss, self.data, self.batch = encoder, loss, data, batch
         self.expected_count, self.optimal_loss, self.describe = 2.0 * batch, None, {}
         self._augmentation = usual_augmentation(tuple(data.inputs.shape[1:]), data.mirrored)
@@ -84,7 +86,10 @@ class UnlabelledTask(Task):
 
 
 def losses(settings: Results) -> list[tuple[str, float | None, ContrastiveLoss]]:
-    """(name, temperature, loss); the simple loss has none: it would only scale the loss, and Adam does not see the scale."""
+    """(name, temperature, loss); the simple loss has none.
+
+    It would only scale the loss, and Adam does not see the scale.
+    """
     found: list[tuple[str, float | None, ContrastiveLoss]] = []
     for tau in settings["temperatures"]:
         found.append(("contrastive", tau, SupConLoss(tau)))
@@ -103,7 +108,9 @@ def entropies(rows: np.ndarray, temperatures: list[float]) -> list[list[float]]:
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def entropy(tau: float) -> float:
-        return float(sample_metrics(rows, np.zeros(number, dtype=np.intp), temperature=tau, size=number).penalty_entropy.value)
+        return float(
+            sample_metrics(rows, np.zeros(number, dtype=np.intp), temperature=tau, size=number).penalty_entropy.value
+        )
 
     found = []
     for tau in temperatures:
@@ -132,7 +139,9 @@ def run(settings: Results) -> Results:
             Loop(task, how).run()
             chosen = np.random.default_rng(0).permutation(data.num_samples)[: settings["measured"]]
             features = task.embed(chosen)
-            found = sample_metrics(features, data.codes.numpy()[chosen], temperature=tau or 1.0, size=settings["measured"])
+            found = sample_metrics(
+                features, data.codes.numpy()[chosen], temperature=tau or 1.0, size=settings["measured"]
+            )
             measured.append([
                 found.uniformity.value, found.tolerance.value, found.conditional_tolerance.value, found.cac.value,
                 found.penalty_entropy.value,
@@ -193,8 +202,18 @@ def markdown(results: Results) -> str:
         mean = np.mean(row["measured"], axis=0)
         # The simple loss has no temperature of its own, so no penalties at it.
         tau, entropy = ("-", "-") if row["temperature"] is None else (f"{row['temperature']:g}", f"{mean[4]:.2f}")
-        lines.append([NAMES[row["loss"]], tau, f"{mean[0]:.3f}", f"{mean[1]:.4f}", f"{mean[2]:.3f}", f"{mean[3]:.3f}", entropy])
-    header = ["loss", "T", "uniformity", "tolerance", "within classes only", "same class among neighbours", "entropy of r_i (nats)"]
+        lines.append(
+            [NAMES[row["loss"]], tau, f"{mean[0]:.3f}", f"{mean[1]:.4f}", f"{mean[2]:.3f}", f"{mean[3]:.3f}", entropy]
+        )
+    header = [
+        "loss",
+        "T",
+        "uniformity",
+        "tolerance",
+        "within classes only",
+        "same class among neighbours",
+        "entropy of r_i (nats)",
+    ]
     told = (
         f"{settings['data']}, {settings['arch']} to {settings['dim']} dimensions, no labels, batches of {settings['batch']} images with "
         f"two augmented views, Adam, {settings['steps']} steps, means over {plural(settings['seeds'])}; measured on {settings['measured']} "

@@ -53,7 +53,12 @@ def run(settings: Results) -> Results:
         best = math.inf
         for seed in settings["seeds"]:
             found, value = descend(
-                lambda z, loss=loss, target=target: loss(z, target), len(labels), dim, seed, settings["iterations"], similarity == "cosine"
+                lambda z, loss=loss, target=target: loss(z, target),
+                len(labels),
+                dim,
+                seed,
+                settings["iterations"],
+                similarity == "cosine",
             )
             if value < best:
                 best, points = value, found
@@ -62,7 +67,8 @@ def run(settings: Results) -> Results:
             "labels": kind, "similarity": similarity, "dim": dim, "bound": limited.entropic_bound,
             "regime": free.regime, "rank": free.rank, "certified": limited.bracket is None,
             "predicted_gap": limited.gap_to_bound, "gap": best - limited.entropic_bound,
-            # The optimum of a Euclidean latent is z = sqrt(T/2) y / bandwidth; labels are compared up to one scale, translation allowed.
+            # The optimum of a Euclidean latent is z = sqrt(T/2) y / bandwidth; labels are compared up to one scale,
+            # translation allowed.
             "predicted_labels": procrustes_r2(optimum, labels, "euclidean", scale=True),
             "found_labels": procrustes_r2(points, labels, "euclidean", scale=True),
             "similarity_r2": sample_similarity_r2(points, optimum, similarity),

@@ -1,4 +1,5 @@
-"""Check of a built site: every internal link, anchor and picture leads somewhere, and nothing is fetched from elsewhere.
+"""Check of a built site: every internal link, anchor and picture leads somewhere, and nothing is fetched from
+elsewhere.
 
     python docs/website/check_site.py site
 
@@ -75,7 +76,11 @@ def _link(path: Path, target: str, pages: dict[Path, _Page]) -> list[str]:
     if parts.scheme == "mailto":
         return []
     if parts.scheme or parts.netloc:
-        return [] if parts.scheme == "https" and parts.hostname in HOSTS else ["not https, or a host that is not on the list"]
+        return (
+            []
+            if parts.scheme == "https" and parts.hostname in HOSTS
+            else ["not https, or a host that is not on the list"]
+        )
     there = (path.parent / unquote(parts.path)).resolve() if parts.path else path
     if there.is_dir():
         there /= "index.html"

@@ -1,4 +1,7 @@
-"""Formulas as MathML when the site is built: every browser of today draws it by itself, without scripts or fonts from elsewhere."""
+"""Formulas as MathML when the site is built.
+
+Every browser of today draws it by itself, without scripts or fonts from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from latex2mathml.converter import convert
 
 INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
 BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
-# The converter spells upright words letter by letter, and leaves words and relations without the space that print has around them.
+# The converter spells upright words letter by letter, and leaves words and relations without the space that print has
+# around them.
 SPELLED = re.compile(r'<mrow>((?:<mi mathvariant="normal">\w</mi>){2,})</mrow>')
 WORD = r"<mi>(?:log|exp|min|max|sinh|coth|Diag|diag|tr|KL)</mi>"
 BEFORE_WORD = re.compile(rf"(</(?:mi|mn|msub|msup|msubsup|mfrac)>)(?={WORD})")

@@ -1,7 +1,7 @@
 """Files outside docs/ as pages of the site, so that a link which works in the repository works on the site.
 
-README.md becomes the home page, other Markdown files become pages, and source files that a page links to become listings. The
-command line's own help becomes a page as well.
+README.md becomes the home page, other Markdown files become pages, and source files that a page links to become
+listings. The command line's own help becomes a page as well.
 """
 
 from __future__ import annotations

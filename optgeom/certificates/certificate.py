@@ -26,14 +26,15 @@ class Certificate:
     certified : bool
         primal_shift <= 1e-9, gap <= tolerance (1 + |risk|), and backward_error <= 1e-8 (or the limit asked for).
     gap : float
-        The risk exceeds the optimum by at most this much (duality gap, rigorous for any matrix, rounding of eigenvalues included).
+        The risk exceeds the optimum by at most this much (duality gap, rigorous for any matrix, rounding of eigenvalues
+        included).
     lower_bound : float
         risk - gap.
     primal_shift : float
         Largest change of a cosine when the solver's matrix was made exactly feasible.
     backward_error : float
-        Largest relative change of a gradient entry that would make the geometry exactly optimal; inf when there is none. It keeps its
-        meaning where the objective is so flat that the gap proves nothing about the cosines.
+        Largest relative change of a gradient entry that would make the geometry exactly optimal; inf when there is
+        none. It keeps its meaning where the objective is so flat that the gap proves nothing about the cosines.
     tolerance : float
         The relative gap asked for.
     unique : bool
@@ -97,5 +98,7 @@ def certify(
         and found.backward_error <= backward_tolerance
     )
     unique = holds and uniqueness.is_unique(program, repaired.cosines)
-    certificate = Certificate(holds, found.gap, risk - found.gap, repaired.shift, found.backward_error, tolerance, unique)
+    certificate = Certificate(
+        holds, found.gap, risk - found.gap, repaired.shift, found.backward_error, tolerance, unique
+    )
     return Certified(repaired.cosines, risk, rank, repaired.eigenvalues, certificate)

@@ -1,14 +1,15 @@
 r"""Dual bound and dual residual of the class-mean program at a feasible matrix, from the gradient alone.
 
-With G' the gradient (half the derivative in A_ij = A_ji), nu_i = sum_j G'_ij A_ij and Z = G' - Diag nu, convexity gives for every B in
-the elliptope F(B) >= F(A) + <Z, B>, hence
+With G' the gradient (half the derivative in A_ij = A_ji), nu_i = sum_j G'_ij A_ij and Z = G' - Diag nu, convexity gives
+for every B in the elliptope F(B) >= F(A) + <Z, B>, hence
 
     F* >= F(A) - C max(0, -lambda_min(Z)),                                    because tr B = C, and
     F* >= F(A) - max(0, -lambda_min(D Z D)) sum_i (-nu_i),   d_i = 1/sqrt(-nu_i),      because B_ii = 1.
 
-The second is the better one when classes are rare. The dual residual compares G' entry by entry with the positive semidefinite part
-of D Z D scaled back: the figure that still means something when the objective is flat. Everything is computed relative to the largest
-entry of G', in logarithms, so that a temperature at which G' underflows changes nothing.
+The second is the better one when classes are rare. The dual residual compares G' entry by entry with the positive
+semidefinite part of D Z D scaled back: the figure that still means something when the objective is flat. Everything is
+computed relative to the largest entry of G', in logarithms, so that a temperature at which G' underflows changes
+nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from optgeom.programs.class_mean import ClassMeanProgram
 
 # The eigenvalue solver errs by a few units of rounding of the largest eigenvalue; the bounds pay for it.
 EIGENVALUE_ROUNDING = 4 * EPS
-# A cheap upper bound of the backward error serves up to here, far below every tolerance; the exact figure needs eigenvectors.
+# A cheap upper bound of the backward error serves up to here, far below every tolerance; the exact figure needs
+# eigenvectors.
 ENOUGH = 1e-10
 
 
@@ -38,8 +40,8 @@ class DualCheck:
     gap : float
         F(A) - lower bound, >= 0; inf when no bound exists.
     backward_error : float
-        Largest relative change of a gradient entry that makes the dual exactly feasible (an upper bound of it, at most a few times
-        too large, when it is far below every tolerance); inf if some nu_i >= 0.
+        Largest relative change of a gradient entry that makes the dual exactly feasible (an upper bound of it, at most
+        a few times too large, when it is far below every tolerance); inf if some nu_i >= 0.
     """
 
     gap: float
@@ -86,7 +88,10 @@ def _shift(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[
 
 
 def _residual_bound(scaled: Array, negative: float, pairs: npt.NDArray[np.bool_], sizes: group_matrix.Sizes) -> float:
-    """Upper bound of the dual residual from the size of the negative part alone: none of its entries exceeds its norm."""
+    """Upper bound of the dual residual from the size of the negative part alone.
+
+    None of its entries exceeds its norm.
+    """
     m = sizes.astype(np.float64)
     per_pair = 1.0 / np.sqrt(m[:, None] * m[None, :])
     per_pair[np.diag_indices_from(per_pair)] = 2.0 / m
@@ -97,9 +102,10 @@ def _residual_bound(scaled: Array, negative: float, pairs: npt.NDArray[np.bool_]
 def _residual(scaled: Array, rest: Array, pairs: npt.NDArray[np.bool_], sizes: group_matrix.Sizes) -> float:
     """max over pairs of |G' - N| / G', N the positive semidefinite part; |N_ij| / sqrt(N_ii N_jj) where G' is 0.
 
-    The difference is the negative part itself. Subtracting a recomposed positive part instead would leave the rounding of its large
-    entries on the pairs of rare classes, whose entries are small in a collapsed geometry. For the same reason an eigenvalue that is
-    negative by less than the rounding of the eigenvalue solver counts as the zero that complementarity makes it.
+    The difference is the negative part itself. Subtracting a recomposed positive part instead would leave the rounding
+    of its large entries on the pairs of rare classes, whose entries are small in a collapsed geometry. For the same
+    reason an eigenvalue that is negative by less than the rounding of the eigenvalue solver counts as the zero that
+    complementarity makes it.
     """
     eigenvalues, vectors = scipy.linalg.eigh(group_matrix.symmetric_block(scaled, np.ones(sizes.size), sizes))
     rounding = 2 * EIGENVALUE_ROUNDING * max(abs(float(eigenvalues[-1])), abs(float(eigenvalues[0])))

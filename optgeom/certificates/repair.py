@@ -1,7 +1,8 @@
 r"""Repair: the nearest matrix that is really feasible, before anything is measured.
 
-A solver's matrix may have small negative eigenvalues; its risk is then below the optimum and its dual residual can be perfect. So
-every certificate is evaluated at the repaired matrix, and how far the repair moved the entries is part of the verdict.
+A solver's matrix may have small negative eigenvalues; its risk is then below the optimum and its dual residual can be
+perfect. So every certificate is evaluated at the repaired matrix, and how far the repair moved the entries is part of
+the verdict.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from optgeom._numerics import EPS, Array, psd_part
 from optgeom.programs import group_matrix
 from optgeom.programs.group_matrix import Sizes
 
-# Below this violation the repair mixes in a little of the identity, which needs eigenvalues only (a third of the cost of vectors);
-# it moves no entry by more than the violation itself.
+# Below this violation the repair mixes in a little of the identity, which needs eigenvalues only (a third of the cost
+# of vectors); it moves no entry by more than the violation itself.
 MIXING_LIMIT = 1e-11
 
 
@@ -42,8 +43,8 @@ class Repaired:
 def repair(cosines: Array, sizes: Sizes) -> Repaired:
     """Clip to positive semidefinite and restore the unit diagonal, in group form.
 
-    `cosines` is (G, G), symmetric; its diagonal is the within-group cosine. Where a group has one class, the diagonal entry should be 1;
-    how far it is off counts as part of the shift.
+    `cosines` is (G, G), symmetric; its diagonal is the within-group cosine. Where a group has one class, the diagonal
+    entry should be 1; how far it is off counts as part of the shift.
     """
     given = np.where(np.eye(sizes.size, dtype=bool) & (sizes == 1)[:, None], 1.0, (cosines + cosines.T) / 2)
     ones = np.ones(sizes.size)

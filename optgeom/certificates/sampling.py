@@ -1,13 +1,13 @@
 r"""Certificate of the sampling program: the dual bound of the weighted program, with masses and the anchor included.
 
-n L(A) = max over row-stochastic P of  sum_i [ H(P_i) + sum_k P_ik log m_ik ] + < (P + P' - w - w')/(2 tau), A >, and the diagonal of A
-is 1, so for EVERY row-stochastic P that is 0 where the mass is, and every z for which the off-diagonal part of (P + P' - w - w')/(2 tau)
-with z on its diagonal is positive semidefinite,
+n L(A) = max over row-stochastic P of  sum_i [ H(P_i) + sum_k P_ik log m_ik ] + < (P + P' - w - w')/(2 tau), A >, and
+the diagonal of A is 1, so for EVERY row-stochastic P that is 0 where the mass is, and every z for which the
+off-diagonal part of (P + P' - w - w')/(2 tau) with z on its diagonal is positive semidefinite,
 
     n L* >= sum_i [ H(P_i) + sum_k P_ik log m_ik + (P_ii - w_ii)/tau - z_i ].
 
-Masses are symmetric, so the optimum has P_ij = M_ij/(1 + exp(u_i - u_j)) with M = P + P', as in the weighted program, and P is fitted in
-the same way; the anchor's own probability is a pair of i with itself.
+Masses are symmetric, so the optimum has P_ij = M_ij/(1 + exp(u_i - u_j)) with M = P + P', as in the weighted program,
+and P is fitted in the same way; the anchor's own probability is a pair of i with itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def certify_sampling(program: SamplingProgram, cosines: Array, tolerance: float 
     gap = max(0.0, risk - max(lower_bound(program, repaired.cosines), program.bound))
     rank = int((repaired.eigenvalues > RANK_EIGENVALUE).sum())
     holds = repaired.shift <= PRIMAL_SHIFT_LIMIT and math.isfinite(risk) and gap <= tolerance * (1 + abs(risk))
-    return WeightedCertified(repaired.cosines, risk, rank, WeightedCertificate(holds, gap, risk - gap, repaired.shift, tolerance))
+    return WeightedCertified(
+        repaired.cosines, risk, rank, WeightedCertificate(holds, gap, risk - gap, repaired.shift, tolerance)
+    )
 
 
 def lower_bound(program: SamplingProgram, cosines: Array) -> float:

@@ -1,9 +1,9 @@
 r"""Is the optimal Gram matrix unique?
 
-Where the risk is strictly convex in the cosine of every pair, it is. Otherwise (linear programs, pairs without a force) let V span the
-kernel of the dual Z. Complementarity puts every optimal matrix into the form V S V^T, and all of them agree on the diagonal and on the
-pairs that are strictly convex; so if the linear map from symmetric S to these entries is injective, the optimum is unique. (If it is
-not and rank A + rank Z = C, another optimum exists.)
+Where the risk is strictly convex in the cosine of every pair, it is. Otherwise (linear programs, pairs without a force)
+let V span the kernel of the dual Z. Complementarity puts every optimal matrix into the form V S V^T, and all of them
+agree on the diagonal and on the pairs that are strictly convex; so if the linear map from symmetric S to these entries
+is injective, the optimum is unique. (If it is not and rank A + rank Z = C, another optimum exists.)
 """
 
 from __future__ import annotations

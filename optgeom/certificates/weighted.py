@@ -5,12 +5,11 @@ row-stochastic P, and every z that makes (P + P' - w~ - w~')/(2 tau) + Diag z po
 
     n L* >= sum_i H(P_i) - sum_i z_i.
 
-At a nearly optimal A the dual matrix Z = PSD part of (gradient - Diag nu) asks for P + P' = w~ + w~' + 2 tau Z off the diagonal. A
-row-stochastic P with a given symmetric sum M and the form that the optimum has, P_ij = M_ij / (1 + exp(u_i - u_j)), is a Bradley-Terry
-model: its row sums are fitted by Newton's method on a graph Laplacian. What is left is paid for by a shift of z, larger where the misfit
-is.
-Every step only loosens the bound, none can make it wrong. It converges with the square of the error of A, where the plain duality
-gap converges with the error itself.
+At a nearly optimal A the dual matrix Z = PSD part of (gradient - Diag nu) asks for P + P' = w~ + w~' + 2 tau Z off the
+diagonal. A row-stochastic P with a given symmetric sum M and the form that the optimum has, P_ij = M_ij / (1 + exp(u_i
+- u_j)), is a Bradley-Terry model: its row sums are fitted by Newton's method on a graph Laplacian. What is left is paid
+for by a shift of z, larger where the misfit is. Every step only loosens the bound, none can make it wrong. It converges
+with the square of the error of A, where the plain duality gap converges with the error itself.
 """
 
 from __future__ import annotations
@@ -81,7 +80,9 @@ def certify_weighted(program: WeightedProgram, cosines: Array, tolerance: float 
     rest = 1.0 - repaired.cosines.diagonal()
     rank = int((repaired.eigenvalues > RANK_EIGENVALUE).sum() + ((program.sizes - 1) * (rest > RANK_EIGENVALUE)).sum())
     holds = repaired.shift <= PRIMAL_SHIFT_LIMIT and math.isfinite(risk) and gap <= tolerance * (1 + abs(risk))
-    return WeightedCertified(repaired.cosines, risk, rank, WeightedCertificate(holds, gap, risk - gap, repaired.shift, tolerance))
+    return WeightedCertified(
+        repaired.cosines, risk, rank, WeightedCertificate(holds, gap, risk - gap, repaired.shift, tolerance)
+    )
 
 
 def lower_bound(program: WeightedProgram, cosines: Array) -> float:
@@ -110,7 +111,10 @@ def lower_bound(program: WeightedProgram, cosines: Array) -> float:
 
 
 def feasible_diagonal(matrix: Array, dual: Array, diagonal: Array, count: Array, sizes: group_matrix.Sizes) -> Array:
-    """(G,) z, near `diagonal`, for which `matrix` with z on the diagonal is positive semidefinite; `dual` is what it should have been."""
+    """(G,) z, near `diagonal`, for which `matrix` with z on the diagonal is positive semidefinite.
+
+    `dual` is what it should have been.
+    """
     n = float(sizes.sum())
     misfit = np.abs(matrix - dual) * count
     weight = misfit.sum(axis=1) + 1e-300
@@ -167,7 +171,8 @@ def bradley_terry_scores(
             break
         edges = weighted * share * (1 - share)
         laplacian = np.diag(edges.sum(axis=1)) - edges
-        # Constant u changes nothing: pin its mean (in the metric of the group sizes, in which the Laplacian is symmetric).
+        # Constant u changes nothing: pin its mean (in the metric of the group sizes, in which the Laplacian is
+        # symmetric).
         pinned = laplacian + np.outer(np.ones(m.size), m) * (float(np.mean(np.diag(laplacian))) / m.sum())
         pinned[~anchored, ~anchored] += 1.0  # rows without an unknown
         try:

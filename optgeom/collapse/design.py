@@ -1,9 +1,10 @@
 r"""Design: what to change so that the classes do not collapse, or so that the closest two are at a wanted angle.
 
-Each parameter is one number with a value that users would rather keep: the sampler power q (1: leave the sampler alone), the temperature
-(as large as possible), the batch size or number of negatives (as small as possible), the softness epsilon of Soft SupCon. The search
-walks from the preferred end over a grid, solves (with a certificate) at each point, and refines between the first point that meets the goal
-and its neighbour that does not. When no point of the grid meets it, that is the answer, with the best that was seen.
+Each parameter is one number with a value that users would rather keep: the sampler power q (1: leave the sampler
+alone), the temperature (as large as possible), the batch size or number of negatives (as small as possible), the
+softness epsilon of Soft SupCon. The search walks from the preferred end over a grid, solves (with a certificate) at
+each point, and refines between the first point that meets the goal and its neighbour that does not. When no point of
+the grid meets it, that is the answer, with the best that was seen.
 """
 
 from __future__ import annotations
@@ -55,12 +56,13 @@ class Design:
     reason : str
         One sentence: why this value, or why there is none.
     geometry : Geometry or None
-        The certified optimum at `value`; when there is no value, the best that was seen. None for epsilon, whose geometry is equiangular.
+        The certified optimum at `value`; when there is no value, the best that was seen. None for epsilon, whose
+        geometry is equiangular.
     cosine : float or None
         Cosine between any two classes (epsilon only).
     note : str or None
-        A warning where the loss there hardly tells this geometry from the balanced simplex, or where no angle was asked for and the
-        classes, though each keeps its dimension, are less than 5 degrees apart.
+        A warning where the loss there hardly tells this geometry from the balanced simplex, or where no angle was asked
+        for and the classes, though each keeps its dimension, are less than 5 degrees apart.
     """
 
     parameter: str
@@ -91,14 +93,15 @@ def design(classes: ClassDistribution, loss: Loss, parameter: str, min_angle: fl
     ----------
     classes : ClassDistribution
     loss : Loss
-        The loss as it is now; `InfoNCE` for "negatives", `SupCon` for "batch_size". For "epsilon" only its temperature is used.
+        The loss as it is now; `InfoNCE` for "negatives", `SupCon` for "batch_size". For "epsilon" only its temperature
+        is used.
     parameter : {"sampler", "temperature", "batch_size", "negatives", "epsilon"}
-        sampler: power q of n^q in [0, 1], the largest that works. temperature: in [0.01, 10], the largest that works. batch_size,
-        negatives: the smallest that works, up to 2^20 and infinity. epsilon: weight of pairs of different classes in Soft SupCon, in
-        closed form exp((cos(angle) - 1)/tau).
+        sampler: power q of n^q in [0, 1], the largest that works. temperature: in [0.01, 10], the largest that works.
+        batch_size, negatives: the smallest that works, up to 2^20 and infinity. epsilon: weight of pairs of different
+        classes in Soft SupCon, in closed form exp((cos(angle) - 1)/tau).
     min_angle : float, optional
-        Wanted smallest angle between two class means, in degrees. Without it the goal is the spread regime (rank C - 1: no dimension
-        collapsed).
+        Wanted smallest angle between two class means, in degrees. Without it the goal is the spread regime (rank C - 1:
+        no dimension collapsed).
 
     Returns
     -------
@@ -117,7 +120,11 @@ def design(classes: ClassDistribution, loss: Loss, parameter: str, min_angle: fl
         _checks.real("min_angle", min_angle, above=0.0, hint="degrees")
         if min_angle > 180:
             raise InvalidInputError(f"`min_angle` must be at most 180 degrees; got {min_angle!r}")
-    goal = "every class keeps its own dimension" if min_angle is None else f"smallest angle of at least {min_angle:g} degrees"
+    goal = (
+        "every class keeps its own dimension"
+        if min_angle is None
+        else f"smallest angle of at least {min_angle:g} degrees"
+    )
     if min_angle is not None and min_angle > simplex + 1e-9:
         # All pairwise cosines average at least -1/(C-1), so no geometry of C unit vectors does better than the simplex.
         most = f"{classes.num_classes} unit vectors have a smallest angle of at most {simplex:.6g} degrees"
@@ -129,7 +136,10 @@ def design(classes: ClassDistribution, loss: Loss, parameter: str, min_angle: fl
 
 
 def _epsilon(classes: ClassDistribution, temperature: float, goal: str, angle: float) -> Design:
-    """Soft SupCon is realizable iff tau log(1/eps) <= C/(C-1), whatever the class sizes, and then equiangular: cos = 1 + tau log eps."""
+    """Soft SupCon is realizable iff tau log(1/eps) <= C/(C-1), whatever the class sizes, and then equiangular.
+
+    Cos = 1 + tau log eps.
+    """
     cosine = max(math.cos(math.radians(angle)), -1 / (classes.num_classes - 1))
     value = math.exp((cosine - 1) / temperature)
     if value < sys.float_info.min:
@@ -150,7 +160,9 @@ def _grid(loss: Loss, parameter: str) -> tuple[list[float], Callable[[float], tu
         return values, lambda value: (1.0, replace(loss, temperature=value))  # type: ignore[type-var]
     kind, name = (SupCon, "batch_size") if parameter == "batch_size" else (InfoNCE, "negatives")
     if not isinstance(loss, kind):
-        raise IncompatibleError(f"`parameter` {parameter!r} belongs to the loss {kind.__name__}; got {type(loss).__name__}")
+        raise IncompatibleError(
+            f"`parameter` {parameter!r} belongs to the loss {kind.__name__}; got {type(loss).__name__}"
+        )
     least = 1 if isinstance(loss, InfoNCE) else 2 if isinstance(loss, SupCon) and loss.views >= 2 else 3
     sizes = [float(least)] + [float(2**power) for power in range(1, 21) if 2**power > least]
     if isinstance(loss, SupCon) or (isinstance(loss, InfoNCE) and loss.negatives_reduction == "mean"):
@@ -172,14 +184,19 @@ def _search(classes: ClassDistribution, loss: Loss, parameter: str, goal: str, m
         if min_angle is None:
             power, moved = at(value)
             try:
-                # The Newton solution answers at once where a collapsed optimum, near its boundary, takes the low-rank method long.
+                # The Newton solution answers at once where a collapsed optimum, near its boundary, takes the low-rank
+                # method long.
                 return second_smallest_eigenvalue(classes.resample(power), moved) > RANK_EIGENVALUE
             except IncompatibleError:
                 pass  # This loss has no Newton solution: the certified solve below decides.
         geometry = solved(value)
         if geometry is None:
             return False
-        return geometry.rank >= classes.num_classes - 1 if min_angle is None else geometry.min_angle_deg >= min_angle - 1e-9
+        return (
+            geometry.rank >= classes.num_classes - 1
+            if min_angle is None
+            else geometry.min_angle_deg >= min_angle - 1e-9
+        )
 
     previous: float | None = None
     for value in grid:
@@ -193,7 +210,9 @@ def _search(classes: ClassDistribution, loss: Loss, parameter: str, goal: str, m
             return Design(parameter, goal, value, reason, geometry, note="; ".join(filter(None, notes)) or None)
         previous = value
     seen = [geometry for geometry in map(solved, grid) if geometry is not None]
-    best = max(seen, key=lambda geometry: (geometry.rank if min_angle is None else 0, geometry.min_angle_deg), default=None)
+    best = max(
+        seen, key=lambda geometry: (geometry.rank if min_angle is None else 0, geometry.min_angle_deg), default=None
+    )
     reason = f"no {parameter.replace('_', ' ')} from {grid[0]:g} to {grid[-1]:g} reaches it"
     if best is not None:
         reason += f"; the best smallest angle there is {best.min_angle_deg:.6g} degrees, rank {best.rank}"

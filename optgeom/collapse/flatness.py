@@ -1,4 +1,7 @@
-"""How much of the loss is about the differences between angles: at low temperatures hardly any, and training hardly follows it."""
+"""How much of the loss is about the differences between angles.
+
+At low temperatures hardly any, and training hardly follows it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ FLAT = 0.01  # of the way from collapsed to optimal
 
 
 def flat_share(program: ClassMeanProgram, optimal: float) -> float | None:
-    """Share of the way from collapsed to optimal that lies between the balanced simplex and the optimum, where it is below 1 %.
+    """Share of the way from collapsed to optimal that lies between the balanced simplex and the optimum, where it is
+    below 1 %.
 
-    (F(simplex) - F*) / (F(collapsed) - F*); None where it is larger, and where the simplex is the optimum up to rounding.
+    (F(simplex) - F*) / (F(collapsed) - F*); None where it is larger, and where the simplex is the optimum up to
+    rounding.
 
     Parameters
     ----------

@@ -4,8 +4,9 @@ r"""What value should my loss have? The landmarks of a training curve, as the tr
     optimal     F at the certified optimum of these classes: no network goes below it;
     simplex     F at the regular simplex, which is what balanced classes would give, for the SAME imbalanced classes.
 
-A printed loss is scale * (F + constant): SupContrast multiplies by temperature / base temperature, and the risk of SupCon in the limit of
-large batches leaves log(views (N - 1)) out. Where the batch size is known nothing is left out: the value is then that of finite batches.
+A printed loss is scale * (F + constant): SupContrast multiplies by temperature / base temperature, and the risk of
+SupCon in the limit of large batches leaves log(views (N - 1)) out. Where the batch size is known nothing is left out:
+the value is then that of finite batches.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class LossValues:
     scale : float
         temperature / base temperature, 1 without a base temperature.
     constant : float or None
-        What was added to the risk of the loss; None where it depends on a batch size that was not given (the limit of SupCon).
+        What was added to the risk of the loss; None where it depends on a batch size that was not given (the limit of
+        SupCon).
     rows : int or None
         n, rows in a batch, where the loss has batches.
     loss : dict or None
@@ -80,7 +82,11 @@ class LossValues:
         found = {key: getattr(self, key) for key in self.__dataclass_fields__ if key != "geometry"}
         found["notes"] = list(self.notes)
         held = self.geometry
-        found |= {"rank": None, "regime": None, "certificate": None} if held is None else {"rank": held.rank, "regime": held.regime}
+        found |= (
+            {"rank": None, "regime": None, "certificate": None}
+            if held is None
+            else {"rank": held.rank, "regime": held.regime}
+        )
         if held is not None:
             found["certificate"] = held.certificate.as_dict()
         return found
@@ -118,20 +124,20 @@ def loss_values(
     Parameters
     ----------
     classes : ClassDistribution, optional
-        Without them only the collapsed value is known. SimCLR with N pairs: `ClassDistribution.from_groups([1], [N])`, every image its
-        own class, and `SupConFullBatch(temperature, views=2)`.
+        Without them only the collapsed value is known. SimCLR with N pairs: `ClassDistribution.from_groups([1], [N])`,
+        every image its own class, and `SupConFullBatch(temperature, views=2)`.
     loss : Loss, optional
         Needed with classes, and for its temperature with `base_temperature`.
     rows : int, optional
-        n >= 3 rows in a batch (images times views), for SupCon: the collapsed value is ln(n - 1) and, with classes, batches of n / views
-        images are taken exactly.
+        n >= 3 rows in a batch (images times views), for SupCon: the collapsed value is ln(n - 1) and, with classes,
+        batches of n / views images are taken exactly.
     base_temperature : float, optional
         T_base of code that multiplies the loss by temperature / T_base (SupContrast: 0.07).
     observed : float, optional
         A value printed in training, averaged over some batches, to be judged.
     tolerance : float
-        Values count as equal when they differ by less than this share of the way from collapsed to optimal (of the collapsed value, where
-        the optimum is not known).
+        Values count as equal when they differ by less than this share of the way from collapsed to optimal (of the
+        collapsed value, where the optimum is not known).
 
     Returns
     -------
@@ -140,8 +146,8 @@ def loss_values(
     Raises
     ------
     InvalidInputError
-        Neither classes nor a batch, rows that contradict the loss, an observed value without a batch size, or a loss that is undefined
-        for these classes.
+        Neither classes nor a batch, rows that contradict the loss, an observed value without a batch size, or a loss
+        that is undefined for these classes.
     NotCertifiedError
         The optimal value is not known to a relative gap of 1e-8.
 
@@ -150,7 +156,11 @@ def loss_values(
     Khosla et al. 2020, arXiv 2004.11362, equation 2 (SupCon). Chen et al. 2020, arXiv 2002.05709 (SimCLR).
     """
     if rows is not None:
-        rows = int(_checks.integer("rows", rows, at_least=3, hint="images times views; with two rows the loss is 0 for all features"))
+        rows = int(
+            _checks.integer(
+                "rows", rows, at_least=3, hint="images times views; with two rows the loss is 0 for all features"
+            )
+        )
     scale = _scale(loss, base_temperature)
     if observed is not None:
         observed = _checks.real("observed", observed, hint="the loss that training prints")
@@ -176,18 +186,26 @@ def _scale(loss: Loss | None, base_temperature: float | None) -> float:
     if base_temperature is None:
         return 1.0
     if loss is None:
-        raise InvalidInputError("`base_temperature` needs a loss; got none (values are multiplied by its temperature / base_temperature)")
-    return loss.temperature / _checks.real("base_temperature", base_temperature, above=0.0, hint="SupContrast uses 0.07")
+        raise InvalidInputError(
+            "`base_temperature` needs a loss; got none (values are multiplied by its temperature / base_temperature)"
+        )
+    return loss.temperature / _checks.real(
+        "base_temperature", base_temperature, above=0.0, hint="SupContrast uses 0.07"
+    )
 
 
-def _judged(found: LossValues, observed: float | None, loss: Loss | None, base: float | None, tolerance: float) -> LossValues:
+def _judged(
+    found: LossValues, observed: float | None, loss: Loss | None, base: float | None, tolerance: float
+) -> LossValues:
     if observed is None:
         return found
     if found.constant is None:
         raise InvalidInputError(
             "`observed` needs the size of the batches; got the limit of SupCon (give rows or a batch size: --rows or --batch-size)"
         )
-    marks = Landmarks(found.collapsed_value, found.optimal_value, found.simplex_value, found.collapsed_formula, found.scale)
+    marks = Landmarks(
+        found.collapsed_value, found.optimal_value, found.simplex_value, found.collapsed_formula, found.scale
+    )
     temperature = loss.temperature if loss is not None and base is None else None
     return replace(found, observed=observed, verdict=verdict(observed, marks, tolerance, temperature))
 
@@ -196,11 +214,15 @@ def _without_classes(loss: Loss | None, rows: int | None, scale: float) -> LossV
     if rows is None and isinstance(loss, SupCon) and loss.batch_size != math.inf:
         rows = int(loss.batch_size) * loss.views
     if rows is None:
-        raise InvalidInputError("`classes` must be given, or `rows` of a SupCon batch; got neither (ln(rows - 1) needs nothing else)")
+        raise InvalidInputError(
+            "`classes` must be given, or `rows` of a SupCon batch; got neither (ln(rows - 1) needs nothing else)"
+        )
     if not (loss is None or isinstance(loss, (SupCon, SupConFullBatch))):
         raise InvalidInputError("`rows` goes with SupCon, whose batches have rows; for other losses give `classes`")
     note = "holds where every row has a positive; rows without one lower the mean"
-    return LossValues(scale * math.log(rows - 1), None, None, _scaled(f"ln({rows} - 1)", scale), scale, 0.0, rows, notes=(note,))
+    return LossValues(
+        scale * math.log(rows - 1), None, None, _scaled(f"ln({rows} - 1)", scale), scale, 0.0, rows, notes=(note,)
+    )
 
 
 def _in_batches(classes: ClassDistribution, loss: Loss, rows: int | None) -> tuple[Loss, int | None]:
@@ -209,11 +231,15 @@ def _in_batches(classes: ClassDistribution, loss: Loss, rows: int | None) -> tup
         total = None if classes.counts is None else int(classes.counts.sum()) * loss.views
         if rows is not None and rows != total:
             wanted = f"the sum of all counts times the views, {total}, for the full batch"
-            raise InvalidInputError(f"`rows` must be {wanted}; got {rows} (leave it out, or use SupCon with its batch size)")
+            raise InvalidInputError(
+                f"`rows` must be {wanted}; got {rows} (leave it out, or use SupCon with its batch size)"
+            )
         return loss, total
     if not isinstance(loss, SupCon):
         if rows is not None:
-            raise InvalidInputError(f"`rows` goes with SupCon; got {rows} with another loss (its number of negatives says all)")
+            raise InvalidInputError(
+                f"`rows` goes with SupCon; got {rows} with another loss (its number of negatives says all)"
+            )
         return loss, None
     known = None if loss.batch_size == math.inf else int(loss.batch_size) * loss.views
     if rows is None or rows == known:
@@ -221,7 +247,9 @@ def _in_batches(classes: ClassDistribution, loss: Loss, rows: int | None) -> tup
     if known is not None:
         raise InvalidInputError(f"`rows` must be batch_size times views, {known}; got {rows} (give one of the two)")
     if rows % loss.views:
-        raise InvalidInputError(f"`rows` must be a multiple of the {loss.views} views; got {rows} (a batch holds every view of its images)")
+        raise InvalidInputError(
+            f"`rows` must be a multiple of the {loss.views} views; got {rows} (a batch holds every view of its images)"
+        )
     return replace(loss, batch_size=rows // loss.views), rows
 
 
@@ -233,7 +261,8 @@ def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scal
     try:
         geometry = solve(classes, loss)
     except NotCertifiedError as error:
-        # The value needs less than the geometry does: a small duality gap proves it even where the objective is too flat for cosines.
+        # The value needs less than the geometry does: a small duality gap proves it even where the objective is too
+        # flat for cosines.
         geometry = error.geometry
         gap = geometry.certificate.gap
         if not gap <= VALUE_GAP * (1 + abs(geometry.risk)):
@@ -241,7 +270,9 @@ def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scal
         notes.append("the loss is so flat here that the optimal value is proved, but not the geometry that attains it")
     optimal = geometry.risk
     if geometry.certificate.certified and geometry.rank > 1:
-        notes.append(f"the optimal value needs embeddings of {geometry.rank} dimensions or more; in fewer the lowest value is higher")
+        notes.append(
+            f"the optimal value needs embeddings of {geometry.rank} dimensions or more; in fewer the lowest value is higher"
+        )
     share = flat_share(program, optimal)
     if share is not None:
         between = f"simplex and optimum differ by {100 * share:.1g} % of the way from collapsed to optimal"
@@ -343,7 +374,9 @@ def batch_loss_values(
     rows, kept = int(rows_of.sum()), encoded.codes[encoded.codes >= 0]
     scale = _scale(loss, base_temperature)
     if rows < 3:
-        raise InvalidInputError(f"`labels` must make three rows or more (images times views); got {rows} (with two the loss is always 0)")
+        raise InvalidInputError(
+            f"`labels` must make three rows or more (images times views); got {rows} (with two the loss is always 0)"
+        )
     if np.all(rows_of == 1):
         raise InvalidInputError(
             "`labels` must hold a label twice; "
@@ -357,11 +390,16 @@ def batch_loss_values(
     found = _judged(found, observed, loss, base_temperature, _tolerance(tolerance))
     collapsed = tuple(scale * math.log(rows - 1) if rows_of[code] > 1 else None for code in kept)
     held = {key: getattr(found, key) for key in found.__dataclass_fields__}
-    return BatchLossValues(**held, anchors=rows, anchors_without_positive=int(np.sum(rows_of == 1)), per_anchor_collapsed=collapsed)
+    return BatchLossValues(
+        **held, anchors=rows, anchors_without_positive=int(np.sum(rows_of == 1)), per_anchor_collapsed=collapsed
+    )
 
 
 def _one_class(rows: int, scale: float) -> LossValues:
-    """By Jensen no features of one class beat one point: sum_j exp(s_j) over n - 1 rows is at least (n - 1) exp(mean s)."""
+    """By Jensen no features of one class beat one point.
+
+    Sum_j exp(s_j) over n - 1 rows is at least (n - 1) exp(mean s).
+    """
     value = scale * math.log(rows - 1)
     note = "one class has nothing to be told apart from: one point is the optimum, and the collapsed value is the floor"
     return LossValues(value, value, value, _scaled(f"ln({rows} - 1)", scale), scale, 0.0, rows, notes=(note,))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 CHECKS = "temperature, base temperature, batch size, views, whether the anchor itself is excluded, and how anchors without a positive count"
 SUPCONTRAST_BASE = 0.07
-# A loss whose optimum is above this prints something else than 0 in float32, so an exact 0 means that nothing was summed.
+# A loss whose optimum is above this prints something else than 0 in float32, so an exact 0 means that nothing was
+# summed.
 SMALLEST_PRINTED = 1e-6
 
 
@@ -54,7 +55,11 @@ def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: fl
         return f"below the optimum {optimal:.6f} by {optimal - observed:.4g}: impossible for these settings (check {CHECKS})"
     simplex = marks.simplex
     if observed <= optimal + near:
-        also = "; the balanced simplex has nearly this value too: the loss cannot tell them apart" if _same(simplex, optimal, near) else ""
+        also = (
+            "; the balanced simplex has nearly this value too: the loss cannot tell them apart"
+            if _same(simplex, optimal, near)
+            else ""
+        )
         return f"at the optimum {optimal:.6f} ({within}){also}"
     share = 100 * (collapsed - observed) / way
     above = f"above the floor {optimal:.6f} by {observed - optimal:.4g} ({share:.1f} % of the way from collapsed to optimal)"

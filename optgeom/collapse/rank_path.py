@@ -1,8 +1,9 @@
 r"""Where along a path of problems the optimal geometry first loses rank.
 
-While the optimum has rank C - 1, the Newton solution of the rank-one dual is positive definite on the complement of its kernel z (A z = 0);
-the path leaves this regime where the smallest eigenvalue there, the second-smallest of all, crosses zero. The Newton solution continues
-beyond that point (as a matrix that is no longer positive semidefinite), so the crossing is a root of a continuous function.
+While the optimum has rank C - 1, the Newton solution of the rank-one dual is positive definite on the complement of its
+kernel z (A z = 0); the path leaves this regime where the smallest eigenvalue there, the second-smallest of all, crosses
+zero. The Newton solution continues beyond that point (as a matrix that is no longer positive semidefinite), so the
+crossing is a root of a continuous function.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class RankLoss:
 def second_smallest_eigenvalue(classes: ClassDistribution, loss: Loss) -> float:
     """Smallest eigenvalue of the Newton solution A on the complement of its kernel z; NaN where Newton has none.
 
-    Positive iff the optimum has rank C - 1. Classes that coincide whatever the parameters (singletons of the full batch) make it 0.
+    Positive iff the optimum has rank C - 1. Classes that coincide whatever the parameters (singletons of the full
+    batch) make it 0.
 
     Raises
     ------
@@ -71,7 +73,9 @@ def second_smallest_eigenvalue(classes: ClassDistribution, loss: Loss) -> float:
     kernel = np.sqrt(program.sizes) * np.exp(found.log_dual - found.log_dual.max())
     kernel /= np.linalg.norm(kernel)
     # The kernel is moved out of the way: its eigenvalue becomes C, which none exceeds.
-    lowest = float(scipy.linalg.eigvalsh(block + program.num_classes * np.outer(kernel, kernel), subset_by_index=[0, 0])[0])
+    lowest = float(
+        scipy.linalg.eigvalsh(block + program.num_classes * np.outer(kernel, kernel), subset_by_index=[0, 0])[0]
+    )
     rest = group_matrix.complement(found.cosines, ones, program.sizes)[program.sizes > 1]
     return float(min([lowest, *rest.tolist()]))
 
@@ -104,7 +108,9 @@ def first_rank_loss(path: Path, start: float, stop: float, steps: int = 24) -> R
 
     before, value_before = start, eigenvalue(start)
     if not value_before > 0:
-        raise InvalidInputError(f"`start` must be where the rank is still C - 1; at {start:g} it is lower (walk the other way)")
+        raise InvalidInputError(
+            f"`start` must be where the rank is still C - 1; at {start:g} it is lower (walk the other way)"
+        )
     for after in np.linspace(start, stop, steps + 1)[1:]:
         here = eigenvalue(float(after))
         if np.isnan(here):
@@ -131,7 +137,9 @@ def _last_found(eigenvalue: Callable[[float], float], known: float, lost: float)
             known = middle
         else:
             return here, middle
-    raise InvalidInputError(f"the Newton solution ends near {known:g} before the rank is lost; follow the path with `solve` instead")
+    raise InvalidInputError(
+        f"the Newton solution ends near {known:g} before the rank is lost; follow the path with `solve` instead"
+    )
 
 
 def power_path(classes: ClassDistribution, loss: Loss) -> Path:

@@ -1,9 +1,10 @@
 """Scans: the optimal geometry on a grid of imbalance and loss parameters, as a table that a killed run can go on with.
 
-Every cell is solved by itself, from the same start whatever was solved before. Starting Newton from the neighbouring cell instead was
-tried: it saves one or two of its four to ten steps, 0 to 15 % of the time of a cell (most of which is the majorizer of finitely many
-negatives, and the certificate), and nothing on collapsed cells, whose Newton answer is no geometry. In return the last digits of a cell
-would depend on which cells came before it, and a resumed table would differ from one made in a single run.
+Every cell is solved by itself, from the same start whatever was solved before. Starting Newton from the neighbouring
+cell instead was tried: it saves one or two of its four to ten steps, 0 to 15 % of the time of a cell (most of which is
+the majorizer of finitely many negatives, and the certificate), and nothing on collapsed cells, whose Newton answer is
+no geometry. In return the last digits of a cell would depend on which cells came before it, and a resumed table would
+differ from one made in a single run.
 """
 
 from __future__ import annotations
@@ -31,8 +32,12 @@ from optgeom.geometry import Geometry
 from optgeom.solvers.api import solve
 
 WRITE_SECONDS = 2.0  # a killed run loses about so much work
-WRITE_SHARE = 20  # but a table so long that writing takes t seconds is written every 20 t: 5 % of the time, however long it grows
-CELLS_IN_A_UNIT = 100  # cells of two groups that a worker solves at a stretch: below a second, far above the cost of sending them
+WRITE_SHARE = (
+    20  # but a table so long that writing takes t seconds is written every 20 t: 5 % of the time, however long it grows
+)
+CELLS_IN_A_UNIT = (
+    100  # cells of two groups that a worker solves at a stretch: below a second, far above the cost of sending them
+)
 RESUME = "what was done is in the file, if one was given: run again to go on"
 
 
@@ -43,7 +48,8 @@ class Scan:
     Attributes
     ----------
     rows : list of dict
-        One row a cell, sorted by coordinates; the columns are those of the file. Where a number does not apply it is None.
+        One row a cell, sorted by coordinates; the columns are those of the file. Where a number does not apply it is
+        None.
     file : pathlib.Path or None
         Where the table is kept; it may hold cells of other grids as well.
     new : int
@@ -75,7 +81,10 @@ class Scan:
         return sum(not row["certified"] for row in self.rows)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """One column as an array of float64 (nothing: NaN), bool or str; whole numbers are floats too, as they may be missing."""
+        """One column as an array of float64 (nothing: NaN), bool or str.
+
+        Whole numbers are floats too, as they may be missing.
+        """
         _checks.choice("name", name, tuple(scan_table.COLUMNS))
         values = [row[name] for row in self.rows]
         kind = scan_table.COLUMNS[name][1]
@@ -127,8 +136,8 @@ def scan(
     Parameters
     ----------
     majority, imbalance, majority_odds : number or sequence
-        Exactly one of them. Share of the majority class, strictly between 0 and 1; most over least frequent class; odds of the majority
-        class against all others together (for shares that round to 1).
+        Exactly one of them. Share of the majority class, strictly between 0 and 1; most over least frequent class; odds
+        of the majority class against all others together (for shares that round to 1).
     classes, temperature : number or sequence
         C >= 2; tau > 0.
     negatives : number or sequence
@@ -144,8 +153,8 @@ def scan(
     views : int
         Of SupCon (2); anchors without a positive count as 0.
     profile : {"majority", "exp", "step", "zipf"}
-        How proportions fall: one majority class and equal others, exponentially, in two steps, or by Zipf's law. All but the first need
-        `imbalance`. They are real numbers here, not rounded to counts.
+        How proportions fall: one majority class and equal others, exponentially, in two steps, or by Zipf's law. All
+        but the first need `imbalance`. They are real numbers here, not rounded to counts.
     workers : int
         Processes (joblib); 1 solves in this one.
     dask : str or distributed.Client, optional
@@ -162,7 +171,8 @@ def scan(
     Returns
     -------
     Scan
-        The cells of this grid. Apart from `seconds` they do not depend on `workers`, on `dask`, or on how often the run was interrupted.
+        The cells of this grid. Apart from `seconds` they do not depend on `workers`, on `dask`, or on how often the run
+        was interrupted.
 
     Raises
     ------
@@ -260,7 +270,8 @@ def _solve_cell(cell: Cell) -> Row:
         row.update(_result(solve(cell.build_classes(), cell.path.build_loss(), tolerance=cell.path.tolerance)))
     except NotCertifiedError as error:
         row.update(_result(error.geometry), error=_line(error))
-    # A scan may run for hours: whatever goes wrong in one cell, be it memory or a bug, is a row with its reason and not the end of it.
+    # A scan may run for hours: whatever goes wrong in one cell, be it memory or a bug, is a row with its reason and not
+    # the end of it.
     except Exception as error:
         row["error"] = _line(error) if isinstance(error, OptGeomError) else f"{type(error).__name__}: {_line(error)}"
     row["seconds"] = time.perf_counter() - began
@@ -286,17 +297,24 @@ def _result(geometry: Geometry) -> Row:
 
 
 def _log_odds(cell: Cell) -> float:
-    return math.log(cell.majority_odds) if cell.path.profile == "majority" else cell.path.log_odds(math.log(cell.imbalance))
+    return (
+        math.log(cell.majority_odds)
+        if cell.path.profile == "majority"
+        else cell.path.log_odds(math.log(cell.imbalance))
+    )
 
 
 @functools.lru_cache(maxsize=4096)
 def _threshold(path: Path) -> tuple[float | None, float | None]:
-    """Log odds and imbalance at which total collapse begins on a path; None where there is no such point in floating point.
+    """Log odds and imbalance at which total collapse begins on a path; None where there is no such point in floating
+    point.
 
-    With negatives from all classes the odds depend neither on the number of minority classes nor on their split. Where they do, and the
-    split changes along the path, there is no one threshold for it.
+    With negatives from all classes the odds depend neither on the number of minority classes nor on their split. Where
+    they do, and the split changes along the path, there is no one threshold for it.
     """
-    if path.num_classes < 3 or path.profile == "step":  # two classes have no minority to collapse, and steps have several majorities
+    if (
+        path.num_classes < 3 or path.profile == "step"
+    ):  # two classes have no minority to collapse, and steps have several majorities
         return None, None
     try:
         loss = path.build_loss()

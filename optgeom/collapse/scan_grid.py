@@ -1,6 +1,7 @@
 r"""The cells of a scan: which class proportions and which losses, in an order that depends on nothing but the values.
 
-Every family of proportions is one formula. With the imbalance factor IF (most over least frequent class) and positions x_i in [0, 1],
+Every family of proportions is one formula. With the imbalance factor IF (most over least frequent class) and positions
+x_i in [0, 1],
 
     lam_i ~ IF^(-x_i),      majority: x = (0, 1, .., 1)     step: 0 for the first ceil(C/2) classes, 1 for the rest
                             exp: x_i = i / (C - 1)          zipf: x_i = log(i + 1) / log C, hence lam_i ~ (i + 1)^(-s), s = log IF / log C.
@@ -33,7 +34,10 @@ Values = float | str | Iterable[Any]
 
 @dataclass(frozen=True)
 class Path:
-    """All cells that differ in how imbalanced the classes are, and in nothing else; None where a parameter is not of this loss."""
+    """All cells that differ in how imbalanced the classes are, and in nothing else.
+
+    None where a parameter is not of this loss.
+    """
 
     loss: str
     sampling: str
@@ -106,8 +110,9 @@ class Cell:
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
     """Key of a row: the parameters of its path, then the one number that its proportions were computed from.
 
-    Odds and imbalance are computed from what was given by single divisions and products, which every machine rounds alike. Shares of the
-    other profiles are sums of exponentials, which are not, and would make a file from another machine unknown.
+    Odds and imbalance are computed from what was given by single divisions and products, which every machine rounds
+    alike. Shares of the other profiles are sums of exponentials, which are not, and would make a file from another
+    machine unknown.
     """
     position = row["majority_odds"] if row["profile"] == "majority" else row["imbalance"]
     values = [row[name] for name in Path.__dataclass_fields__] + [position]
@@ -124,12 +129,17 @@ def values_of(name: str, given: Values) -> list[Any]:
     return values
 
 
-def _reals(name: str, given: Values, above: float | None = None, at_least: float | None = None, hint: str = "") -> list[float]:
+def _reals(
+    name: str, given: Values, above: float | None = None, at_least: float | None = None, hint: str = ""
+) -> list[float]:
     return [_checks.real(name, value, above=above, at_least=at_least, hint=hint) for value in values_of(name, given)]
 
 
 def _integers(name: str, given: Values, at_least: int, infinite: bool = False, hint: str = "") -> list[float]:
-    return [_checks.integer(name, value, at_least=at_least, infinite=infinite, hint=hint) for value in values_of(name, given)]
+    return [
+        _checks.integer(name, value, at_least=at_least, infinite=infinite, hint=hint)
+        for value in values_of(name, given)
+    ]
 
 
 def _choices(name: str, given: Values, allowed: tuple[str, ...]) -> list[str]:
@@ -168,7 +178,9 @@ def build_grid(
     losses = _losses(loss, negatives, batch_size, sampling, alpha, negatives_reduction, views)
     number = len(positions) * len(sizes) * len(temperatures) * len(losses)
     if number > MOST_CELLS:
-        raise InvalidInputError(f"the grid must have at most {MOST_CELLS} cells; got {number} (give shorter axes, or scan it in parts)")
+        raise InvalidInputError(
+            f"the grid must have at most {MOST_CELLS} cells; got {number} (give shorter axes, or scan it in parts)"
+        )
     paths = [
         Path(**parameters, temperature=tau, profile=profile, num_classes=size, tolerance=tolerance)
         for parameters, tau, size in itertools.product(losses, temperatures, sizes)
@@ -182,18 +194,26 @@ def _class_axis(profile: str, **given: Values | None) -> tuple[str, list[float]]
     """Which of majority share, odds and imbalance was given, with its values."""
     named = [name for name, values in given.items() if values is not None]
     if len(named) != 1:
-        raise InvalidInputError(f"give exactly one of {', '.join(f'`{name}`' for name in given)}; got {' and '.join(named) or 'none'}")
+        raise InvalidInputError(
+            f"give exactly one of {', '.join(f'`{name}`' for name in given)}; got {' and '.join(named) or 'none'}"
+        )
     axis = named[0]
     if profile != "majority" and axis != "imbalance":
-        raise InvalidInputError(f"`{axis}` goes with profile 'majority'; got {profile!r} (give `imbalance`, largest over smallest class)")
+        raise InvalidInputError(
+            f"`{axis}` goes with profile 'majority'; got {profile!r} (give `imbalance`, largest over smallest class)"
+        )
     values = given[axis]
     assert values is not None
     if axis == "imbalance":
         return axis, _reals(axis, values, at_least=1.0, hint="most over least frequent class; 1 is balanced")
-    numbers = _reals(axis, values, above=0.0, hint="a share is between 0 and 1" if axis == "majority" else "1 and above, as a rule")
+    numbers = _reals(
+        axis, values, above=0.0, hint="a share is between 0 and 1" if axis == "majority" else "1 and above, as a rule"
+    )
     wrong = [number for number in numbers if axis == "majority" and number >= 1]
     if wrong:
-        raise InvalidInputError(f"`majority` must be below 1; got {wrong[0]!r} (shares that round to 1 are given as `majority_odds`)")
+        raise InvalidInputError(
+            f"`majority` must be below 1; got {wrong[0]!r} (shares that round to 1 are given as `majority_odds`)"
+        )
     return axis, numbers
 
 
@@ -207,7 +227,12 @@ def _losses(
     views: int | None,
 ) -> list[dict[str, Any]]:
     """Parameters of every loss of the grid, in the order of the fields of `Path`, without the temperature."""
-    of_infonce = {"negatives": negatives, "sampling": sampling, "alpha": alpha, "negatives_reduction": negatives_reduction}
+    of_infonce = {
+        "negatives": negatives,
+        "sampling": sampling,
+        "alpha": alpha,
+        "negatives_reduction": negatives_reduction,
+    }
     of_supcon = {"batch_size": batch_size, "views": views}
     if loss is None:
         loss = "infonce" if any(value is not None for value in of_infonce.values()) else "supcon"
@@ -216,14 +241,22 @@ def _losses(
     for name, value in foreign.items():
         if value is not None:
             other = "supcon" if loss == "infonce" else "infonce"
-            raise InvalidInputError(f"`{name}` goes with loss {other!r}; got it for {loss!r} (leave it out, or give the other loss)")
+            raise InvalidInputError(
+                f"`{name}` goes with loss {other!r}; got it for {loss!r} (leave it out, or give the other loss)"
+            )
     if loss == "supcon":
-        sizes = _integers("batch_size", math.inf if batch_size is None else batch_size, 2, True, "inf is the limit of large batches")
+        sizes = _integers(
+            "batch_size", math.inf if batch_size is None else batch_size, 2, True, "inf is the limit of large batches"
+        )
         seen = int(_checks.integer("views", 2 if views is None else views, at_least=1))
         return [_parameters("supcon", "ucl", batch_size=size, views=seen) for size in sizes]
-    numbers = _integers("negatives", 256 if negatives is None else negatives, 1, True, "inf is the limit of many negatives")
+    numbers = _integers(
+        "negatives", 256 if negatives is None else negatives, 1, True, "inf is the limit of many negatives"
+    )
     laws = _choices("sampling", "ucl" if sampling is None else sampling, SAMPLINGS)
-    kept = _checks.real("alpha", 1.0 if alpha is None else alpha, at_least=0.0, hint="1 keeps the positive in the denominator")
+    kept = _checks.real(
+        "alpha", 1.0 if alpha is None else alpha, at_least=0.0, hint="1 keeps the positive in the denominator"
+    )
     if negatives_reduction is not None:
         _checks.choice("negatives_reduction", negatives_reduction, ("sum", "mean"))
 
@@ -243,7 +276,10 @@ def _parameters(loss: str, sampling: str, **given: Any) -> dict[str, Any]:
 
 
 def _check_losses(paths: list[Path]) -> None:
-    """A loss that exists on part of the grid leaves failed cells behind; one that exists nowhere is a mistake to be told at once."""
+    """A loss that exists on part of the grid leaves failed cells behind.
+
+    One that exists nowhere is a mistake to be told at once.
+    """
     first: OptGeomError | None = None
     for path in paths:
         try:

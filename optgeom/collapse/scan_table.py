@@ -1,4 +1,7 @@
-"""The table of a scan as a file: CSV or Parquet, sorted by coordinates, one row a cell, every float with all its digits."""
+"""The table of a scan as a file.
+
+CSV or Parquet, sorted by coordinates, one row a cell, every float with all its digits.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,8 @@ def _boolean(text: str) -> bool:
     return {"true": True, "false": False}[text]
 
 
-# Column: how its text is read, and its type in Parquet. Text columns hold "" where there is nothing, the others nothing at all.
-# `negatives` and `batch_size` are floats in Parquet, because they may be infinite.
+# Column: how its text is read, and its type in Parquet. Text columns hold "" where there is nothing, the others nothing
+# at all. `negatives` and `batch_size` are floats in Parquet, because they may be infinite.
 COLUMNS: dict[str, tuple[Callable[[str], Any], str]] = {
     "loss": (str, "string"),
     "sampling": (str, "string"),
@@ -116,7 +119,9 @@ def write(path: Path, table: dict[Key, Row]) -> None:
 def _schema() -> Any:
     import pyarrow as pa
 
-    return pa.schema([(name, getattr(pa, kind)()) for name, (_, kind) in COLUMNS.items()], metadata={"optgeom-scan": VERSION})
+    return pa.schema(
+        [(name, getattr(pa, kind)()) for name, (_, kind) in COLUMNS.items()], metadata={"optgeom-scan": VERSION}
+    )
 
 
 def _csv_text(rows: Iterable[Row]) -> str:
@@ -154,7 +159,9 @@ def read(path: str | os.PathLike[str]) -> dict[Key, Row]:
 def _check_columns(path: Path, found: list[str]) -> None:
     if found == list(COLUMNS):
         return
-    different = [name for name in found if name not in COLUMNS] or [name for name in COLUMNS if name not in found] or found
+    different = (
+        [name for name in found if name not in COLUMNS] or [name for name in COLUMNS if name not in found] or found
+    )
     raise InvalidInputError(
         f"{path} is not a scan of this version: its columns differ ({', '.join(map(repr, different[:3]))}); give another file, or remove it"
     )
@@ -176,14 +183,18 @@ def _read_csv(path: Path) -> dict[Key, Row]:
 
 def _row_of(cells: list[str], where: str) -> Row:
     if len(cells) != len(COLUMNS):
-        raise InvalidInputError(f"{where}: a row of a scan must have {len(COLUMNS)} cells; got {len(cells)} (repair or remove it)")
+        raise InvalidInputError(
+            f"{where}: a row of a scan must have {len(COLUMNS)} cells; got {len(cells)} (repair or remove it)"
+        )
     row: Row = {}
     for (name, (read_text, kind)), text in zip(COLUMNS.items(), cells, strict=True):
         try:
             row[name] = text if kind == "string" else read_text(text) if text else None
         except (ValueError, KeyError):
             held = repr(text if len(text) <= 60 else text[:57] + "...")
-            raise InvalidInputError(f"{where}: `{name}` must be {KINDS[kind]}; got {held} (repair or remove it)") from None
+            raise InvalidInputError(
+                f"{where}: `{name}` must be {KINDS[kind]}; got {held} (repair or remove it)"
+            ) from None
     _check_row(row, where)
     return row
 
@@ -206,7 +217,9 @@ def _read_parquet(path: Path) -> dict[Key, Row]:
         rows = content.cast(_schema()).to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         why = " ".join(str(error).split())
-        raise InvalidInputError(f"{path} is not a Parquet file of a scan, or damaged: {why} (give another file, or remove it)") from error
+        raise InvalidInputError(
+            f"{path} is not a Parquet file of a scan, or damaged: {why} (give another file, or remove it)"
+        ) from error
     table: dict[Key, Row] = {}
     for number, row in enumerate(rows):
         for name, (_, kind) in COLUMNS.items():

@@ -1,12 +1,14 @@
 r"""Sensitivities of the optimal geometry by implicit differentiation.
 
-At an optimum of rank C - 1, log G_ij(A; theta) = y_i + y_j and A z = 0 with z = exp y. Differentiating in a parameter theta,
+At an optimum of rank C - 1, log G_ij(A; theta) = y_i + y_j and A z = 0 with z = exp y. Differentiating in a parameter
+theta,
 
     (H[dA])_ij / G_ij - dy_i - dy_j = - d log G_ij / d theta,        sum_j dA_ij z_j + z_i dy_i + sum_{j != i} A_ij z_j dy_j = 0,
 
-a linear system in (dA, dy) with the Jacobian that Newton uses. It is solved by GMRES; the preconditioner drops the coupling within a row,
-which leaves dA_ij = tau (dy_i + dy_j + ...) and a G x G system. The explicit derivative of log G at fixed A is a four-point difference of
-the exact gradient (error h^4: below 1e-12 here), so that any loss is covered; nothing is solved again.
+a linear system in (dA, dy) with the Jacobian that Newton uses. It is solved by GMRES; the preconditioner drops the
+coupling within a row, which leaves dA_ij = tau (dy_i + dy_j + ...) and a G x G system. The explicit derivative of log G
+at fixed A is a four-point difference of the exact gradient (error h^4: below 1e-12 here), so that any loss is covered;
+nothing is solved again.
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ def temperature_sensitivity(classes: ClassDistribution, loss: Loss) -> Sensitivi
 
 
 def proportion_sensitivity(classes: ClassDistribution, loss: Loss, which: int) -> Sensitivity:
-    """dA/d log lam_c for one class: its number of samples grows by the factor 1 + eps, the proportions are normalised again.
+    """dA/d log lam_c for one class: its number of samples grows by the factor 1 + eps, the proportions are normalised
+    again.
 
     Parameters
     ----------
@@ -106,7 +109,9 @@ def proportion_sensitivity(classes: ClassDistribution, loss: Loss, which: int) -
         The optimum has collapsed, or the loss depends on whole counts.
     """
     if isinstance(loss, SupConFullBatch) or not loss.respects_groups:
-        raise IncompatibleError("`loss` must depend smoothly on class proportions; the full batch and explicit laws do not (use SupCon)")
+        raise IncompatibleError(
+            "`loss` must depend smoothly on class proportions; the full batch and explicit laws do not (use SupCon)"
+        )
     which = _checks.index("which", which, classes.num_classes)
     geometry = _spread(classes, loss)
     groups, cosines, own = _single_out(classes.groups, geometry.group_cosines, which)
@@ -130,7 +135,9 @@ def _spread(classes: ClassDistribution, loss: Loss) -> Geometry:
             f"the optimum has collapsed to rank {geometry.rank} of {classes.num_classes - 1}; sensitivities need the spread regime"
         )
     if geometry.certificate.unique is False:
-        raise IncompatibleError("the optimum is not unique, so it has no derivative; use alpha > 0 or more than one negative")
+        raise IncompatibleError(
+            "the optimum is not unique, so it has no derivative; use alpha > 0 or more than one negative"
+        )
     return geometry
 
 
@@ -159,7 +166,9 @@ def _four_points(function: Callable[[float], Array | float]) -> Array:
     return np.asarray((8 * near - far) / (12 * STEP))
 
 
-def _solve(program: ClassMeanProgram, cosines: Array, at: Callable[[float], ClassMeanProgram], geometry: Geometry) -> Sensitivity:
+def _solve(
+    program: ClassMeanProgram, cosines: Array, at: Callable[[float], ClassMeanProgram], geometry: Geometry
+) -> Sensitivity:
     from scipy.sparse.linalg import LinearOperator, gmres
 
     count, pairs, tau = program.rows.count, program.rows.count > 0, program.temperature
@@ -169,7 +178,9 @@ def _solve(program: ClassMeanProgram, cosines: Array, at: Callable[[float], Clas
     z = np.sqrt(-(count * gradient * cosines).sum(axis=1))
     z /= z.max()
     closing = count * cosines * z[None, :] + np.diag(z)
-    explicit = np.where(pairs, np.nan_to_num(_four_points(lambda step: np.where(pairs, at(step).log_gradient(cosines), 0.0))), 0.0)
+    explicit = np.where(
+        pairs, np.nan_to_num(_four_points(lambda step: np.where(pairs, at(step).log_gradient(cosines), 0.0))), 0.0
+    )
     derivative = program.gradient_derivative(cosines)
     mass = count * z[None, :]
     reduced = scipy.linalg.lu_factor(closing + tau * (mass + np.diag(mass.sum(axis=1))))

@@ -1,15 +1,17 @@
 r"""Total collapse by duality, without solving; exact thresholds of the imbalance.
 
-Let class 1 be the majority and v = (+1, -1, ..., -1). A = v v^T (all minority classes share the direction opposite to the majority) is
-optimal iff Z = G' - Diag(diag(G' A)) is positive semidefinite there. Z v = 0, so this is a question about the minority block alone:
+Let class 1 be the majority and v = (+1, -1, ..., -1). A = v v^T (all minority classes share the direction opposite to
+the majority) is optimal iff Z = G' - Diag(diag(G' A)) is positive semidefinite there. Z v = 0, so this is a question
+about the minority block alone:
 
     M = Diag(g) - L,     g_j = G'_1j (pull of the majority),     L = Laplacian of the forces G'_jl between minority classes,
 
-and M is positive semidefinite iff rho = lambda_max( Diag(g)^-1/2 L Diag(g)^-1/2 ) <= 1. For m equal minorities rho = m G'_23 / G'_12, which
-is the closed form of the theory: UCL (1 - lam) D0 <= (lam/2) (D2maj + D2min). Necessary and sufficient, for every psi.
+and M is positive semidefinite iff rho = lambda_max( Diag(g)^-1/2 L Diag(g)^-1/2 ) <= 1. For m equal minorities rho = m
+G'_23 / G'_12, which is the closed form of the theory: UCL (1 - lam) D0 <= (lam/2) (D2maj + D2min). Necessary and
+sufficient, for every psi.
 
-Everything is computed from log G', and the unknown is the log of the odds lam / (1 - lam): at small temperature the threshold itself rounds
-to 1.
+Everything is computed from log G', and the unknown is the log of the odds lam / (1 - lam): at small temperature the
+threshold itself rounds to 1.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from optgeom.losses import InfoNCE, Loss, SupConFullBatch
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 
-# Sufficient thresholds printed in arXiv 2605.11291 for InfoNCE at temperature 1, whatever the number of classes and negatives.
+# Sufficient thresholds printed in arXiv 2605.11291 for InfoNCE at temperature 1, whatever the number of classes and
+# negatives.
 PUBLISHED_SUFFICIENT = {"ucl": 0.9292, "scl": 0.9438}
 MOST_MINORITIES = 2**53  # whole numbers that a float holds exactly
 SMALLEST_SHARE = 1e-150  # of a minority beside the largest one; its square is still a float
@@ -92,7 +95,10 @@ class CollapseMargin:
 
     @property
     def factor(self) -> float:
-        """By how much the majority's odds would have to be multiplied to reach the threshold; below 1 when collapsed."""
+        """By how much the majority's odds would have to be multiplied to reach the threshold.
+
+        Below 1 when collapsed.
+        """
         return math.exp(min(LARGEST_LOG_ODDS, self.threshold_log_odds - self.log_odds))
 
     def as_dict(self) -> dict[str, Any]:
@@ -111,13 +117,19 @@ def shares(log_odds: float) -> tuple[float, float]:
 
 
 def _published(loss: Loss) -> float | None:
-    if isinstance(loss, InfoNCE) and loss.temperature == 1.0 and loss.alpha == 1.0 and loss.negatives_reduction == "sum":
+    if (
+        isinstance(loss, InfoNCE)
+        and loss.temperature == 1.0
+        and loss.alpha == 1.0
+        and loss.negatives_reduction == "sum"
+    ):
         return PUBLISHED_SUFFICIENT[loss.sampling]
     return None
 
 
 def collapse_ratio(program: ClassMeanProgram) -> float:
-    """log rho of the class with the largest anchor mass as majority; total collapse onto its antipode is optimal iff it is <= 0.
+    """log rho of the class with the largest anchor mass as majority; total collapse onto its antipode is optimal iff it
+    is <= 0.
 
     Raises
     ------
@@ -153,12 +165,16 @@ def _split(split: Sequence[float] | Array) -> tuple[Array, np.ndarray[Any, np.dt
     # Huge numbers must not overflow in their sum, and tiny shares would leave no digits for their logarithms.
     if weights[0] / weights[-1] < SMALLEST_SHARE:
         held = f"{weights[0]:g} beside {weights[-1]:g}"
-        raise InvalidInputError(f"`split` must have no share below {SMALLEST_SHARE:g} of the largest; got {held} (leave such classes out)")
+        raise InvalidInputError(
+            f"`split` must have no share below {SMALLEST_SHARE:g} of the largest; got {held} (leave such classes out)"
+        )
     weights = weights / weights[-1]
     return weights / np.sum(weights * sizes), sizes.astype(np.int64)
 
 
-def _program(loss: Loss, log_odds: float, weights: Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> ClassMeanProgram:
+def _program(
+    loss: Loss, log_odds: float, weights: Array, sizes: np.ndarray[Any, np.dtype[np.int64]]
+) -> ClassMeanProgram:
     share, rest = shares(log_odds)
     all_sizes = np.concatenate([[1], sizes])
     index = np.repeat(np.arange(all_sizes.size), np.minimum(all_sizes, 2))  # membership is not needed here, only sizes
@@ -174,7 +190,8 @@ def threshold_log_odds(loss: Loss, weights: Array, sizes: np.ndarray[Any, np.dty
     def ratio(log_odds: float) -> float:
         return collapse_ratio(_program(loss, log_odds, weights, sizes))
 
-    # With a majority no larger than the largest minority, both would collapse onto the other: impossible, so rho > 1 there.
+    # With a majority no larger than the largest minority, both would collapse onto the other: impossible, so rho > 1
+    # there.
     low = math.log(float(weights.max())) + 1e-9
     if ratio(low) <= 0:  # the threshold is this border, to the digits of `low`
         return low
@@ -229,7 +246,9 @@ def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] |
     if split is None:
         count = int(_checks.integer("minorities", minorities, at_least=2, hint="two classes are always opposite"))
         if count > MOST_MINORITIES:
-            raise InvalidInputError(f"`minorities` must be at most 2^53; got {count:.3e} (no data set has so many classes)")
+            raise InvalidInputError(
+                f"`minorities` must be at most 2^53; got {count:.3e} (no data set has so many classes)"
+            )
         weights, sizes = np.array([1.0 / count]), np.array([count], dtype=np.int64)
     else:
         given = np.asarray(split, dtype=np.float64)
@@ -242,7 +261,8 @@ def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] |
 
 
 def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | None:
-    """Majority odds of given classes against the odds at which total collapse begins, the split among the minorities held.
+    """Majority odds of given classes against the odds at which total collapse begins, the split among the minorities
+    held.
 
     Parameters
     ----------
@@ -252,7 +272,8 @@ def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | 
     Returns
     -------
     CollapseMargin or None
-        None where the question has no answer: two classes, a tie for the largest class, or a loss that depends on more than proportions.
+        None where the question has no answer: two classes, a tie for the largest class, or a loss that depends on more
+        than proportions.
     """
     groups = classes.groups
     if classes.num_classes < 3 or groups.sizes[0] != 1 or not loss.respects_groups or isinstance(loss, SupConFullBatch):
@@ -260,7 +281,8 @@ def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | 
     rest = float(np.sum((groups.sizes * groups.proportions)[1:]))
     log_odds = math.log(float(groups.proportions[0]) / rest)
     if loss.uniform_negatives:
-        # Every minority anchor then sees the same law of t, so neither the number of minorities nor their split matters.
+        # Every minority anchor then sees the same law of t, so neither the number of minorities nor their split
+        # matters.
         weights, sizes = np.array([0.5]), np.array([2], dtype=np.int64)
         needed = threshold_log_odds(loss, weights, sizes)
     else:

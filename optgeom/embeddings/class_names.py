@@ -17,9 +17,11 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
 
 
 class ClassNames:
-    """Classes met so far in a source; a class gets the next code when it first appears, and its place among all at the end.
+    """Classes met so far in a source; a class gets the next code when it first appears, and its place among all at the
+    end.
 
-    Whole numbers are known by their text, so that numbers in one shard and text of the same numbers in another are the same classes.
+    Whole numbers are known by their text, so that numbers in one shard and text of the same numbers in another are the
+    same classes.
 
     Parameters
     ----------
@@ -64,10 +66,13 @@ class ClassNames:
         Raises
         ------
         InvalidInputError
-            As `_labels.encode`, naming the row in the whole source; what only all batches together can tell is left to `finish`.
+            As `_labels.encode`, naming the row in the whole source; what only all batches together can tell is left to
+            `finish`.
         """
         if labels is None:
-            raise InvalidInputError(f"`labels` must be given, one a row; got none{self._of} (name the file or the column that holds them)")
+            raise InvalidInputError(
+                f"`labels` must be given, one a row; got none{self._of} (name the file or the column that holds them)"
+            )
         array = self._column(labels, lambda row: f"row {start + row}{self._of}")
         if array.size == 0:
             return np.empty(0, dtype=np.intp)
@@ -78,7 +83,9 @@ class ClassNames:
 
     def merge(self, other: ClassNames) -> npt.NDArray[np.intp]:
         """Take in the classes of `other`; returns the code here of each of its codes."""
-        known = [self._ids[name] if name in self._ids else self._new(name, other._first[k]) for name, k in other._ids.items()]
+        known = [
+            self._ids[name] if name in self._ids else self._new(name, other._first[k]) for name, k in other._ids.items()
+        ]
         self._rows[known] += other._rows[: len(known)]
         self._number = self._number or other._number
         self._flattened |= other._flattened
@@ -89,7 +96,9 @@ class ClassNames:
     def finish(self) -> tuple[tuple[str, ...], npt.NDArray[np.intp], tuple[str, ...]]:
         """Names in class order, the place there of each running code, and notes as in `_labels.EncodedLabels`."""
         if not self._ids:
-            raise InvalidInputError("`labels` must have at least one row; got none (check that the file or the filter is the right one)")
+            raise InvalidInputError(
+                "`labels` must have at least one row; got none (check that the file or the filter is the right one)"
+            )
         self._check_kinds()
         if not self.running:
             held = ", ".join(map(str, self._ignore))
@@ -161,12 +170,16 @@ class ClassNames:
             found, codes = _labels.distinct_integers(array.astype(np.int64))
             return found.astype(np.bool_), codes
         if kind not in "US":
-            raise InvalidInputError(f"`labels` must be {_labels._ONE_LABEL}; got values of type {array.dtype} (convert them to int or str)")
+            raise InvalidInputError(
+                f"`labels` must be {_labels._ONE_LABEL}; got values of type {array.dtype} (convert them to int or str)"
+            )
         if kind == "S":
             try:
                 array = np.char.decode(array, "utf-8")
             except UnicodeDecodeError as error:
-                raise InvalidInputError(f"`labels` must be UTF-8 text; got other bytes: {error.reason} (decode them first)") from error
+                raise InvalidInputError(
+                    f"`labels` must be UTF-8 text; got other bytes: {error.reason} (decode them first)"
+                ) from error
         found, codes = np.unique(array, return_inverse=True)
         return found, codes.astype(np.intp)
 
@@ -187,7 +200,10 @@ class ClassNames:
         return number
 
     def _check_kinds(self) -> None:
-        """What `encode` refuses in one column, and no single batch can know: "nan" among whole numbers, words beside numbers."""
+        """What `encode` refuses in one column, and no single batch can know.
+
+        "nan" among whole numbers, words beside numbers.
+        """
         words = [name for name in self._ids if not _WHOLE_NUMBER.fullmatch(name)]
         if len(words) == 1 < len(self._ids) and words[0].strip().lower() == "nan":
             raise _labels.missing_label(self._first[self._ids[words[0]]], words[0])

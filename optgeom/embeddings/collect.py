@@ -18,8 +18,8 @@ from optgeom.embeddings.source import Source
 from optgeom.embeddings.unit_rows import NormSpread
 from optgeom.errors import OptGeomError
 
-# Shards are read in at most so many units, whatever the number of workers: the sums are then added in the same order, so that the result
-# does not depend on the number of workers, and not more than so many states are sent.
+# Shards are read in at most so many units, whatever the number of workers: the sums are then added in the same order,
+# so that the result does not depend on the number of workers, and not more than so many states are sent.
 MOST_UNITS = 64
 LOST = "read the embeddings again, with fewer workers or in smaller shards"
 _BATCH_ENTRIES = 2**23  # 32 MiB of float32, where the source says how long its rows are
@@ -97,7 +97,8 @@ def collect(
     Parameters
     ----------
     source : Source
-        A method `shards()`, where there is one, gives sources that can be read by themselves; each is read by one worker.
+        A method `shards()`, where there is one, gives sources that can be read by themselves; each is read by one
+        worker.
     ignore : sequence of int or str
         Labels to leave out.
     workers : int
@@ -117,8 +118,9 @@ def collect(
     Raises
     ------
     InvalidInputError
-        Rows that are not finite or zero (found in the whole source, the first is named), labels that are missing or not of one kind,
-        a group with two labels, or a source that changed between the passes. Rows are numbered within their shard, which is named.
+        Rows that are not finite or zero (found in the whole source, the first is named), labels that are missing or not
+        of one kind, a group with two labels, or a source that changed between the passes. Rows are numbered within
+        their shard, which is named.
     MissingDependencyError
         joblib or dask is needed and not there.
     SolverError
@@ -150,7 +152,9 @@ def collect(
     exact = twice or first.images is not None
     samples = first.samples()
     told = (*notes, *_notes(first, moments, within, samples, exact))
-    return Collected(moments, within, first.num_rows, first.norms.count, first.norms, first.names.left_out, exact, told, samples)
+    return Collected(
+        moments, within, first.num_rows, first.norms.count, first.norms, first.names.left_out, exact, told, samples
+    )
 
 
 def _notes(
@@ -181,9 +185,13 @@ def _units(parts: list[Source]) -> list[_Unit]:
     return [_Unit(start, parts[start : start + step]) for start in range(0, len(parts), step)]
 
 
-def _run(function: Callable[[_Reading, _Unit], Any], reading: _Reading, units: list[_Unit], workers: int, dask: Any) -> Iterator[Any]:
+def _run(
+    function: Callable[[_Reading, _Unit], Any], reading: _Reading, units: list[_Unit], workers: int, dask: Any
+) -> Iterator[Any]:
     """States of all units, in their order, so that sums do not depend on the number of workers."""
-    return _workers.run(function, units, workers, dask, shared=(reading,), in_order=True, errors=(OptGeomError, OSError), remedy=LOST)
+    return _workers.run(
+        function, units, workers, dask, shared=(reading,), in_order=True, errors=(OptGeomError, OSError), remedy=LOST
+    )
 
 
 def _merged(states: Iterator[Any], total: Any) -> Any:

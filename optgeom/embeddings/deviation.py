@@ -1,6 +1,7 @@
 r"""How far each angle between class means is from the optimal one, with its interval, and summaries over the pairs.
 
-With theta_cd = arccos A_cd and [a, b] its interval (the interval of the cosine mapped through arccos; cosines are clipped here only),
+With theta_cd = arccos A_cd and [a, b] its interval (the interval of the cosine mapped through arccos; cosines are
+clipped here only),
 
     deviation = |theta - theta*|,     low = distance of theta* from [a, b], 0 inside,     high = max(|a - theta*|, |b - theta*|).
 
@@ -9,8 +10,8 @@ Maximal angle error: max deviation, with interval [max low, max high]. Over pair
     class r2             = 1 - [sum (A - A*)^2 - sum se^2] / sum (A* - mean A*)^2
     relative Frobenius   = sqrt( sum (A - A*)^2 / sum A*^2 ).
 
-The class r2 asks whether the differences between the optimal cosines are reproduced: it is undefined at the regular simplex, and says
-little where the optimum is close to it.
+The class r2 asks whether the differences between the optimal cosines are reproduced: it is undefined at the regular
+simplex, and says little where the optimum is close to it.
 """
 
 from __future__ import annotations
@@ -109,7 +110,10 @@ class Deviations:
         return tuple(self.pair(int(i[k]), int(j[k])) for k in order)
 
     def per_class(self) -> list[dict[str, Any]]:
-        """Plain values of every class: images, rho, and the pair in which it deviates most (None where it has no direction)."""
+        """Plain values of every class.
+
+        Images, rho, and the pair in which it deviates most (None where it has no direction).
+        """
         found: list[dict[str, Any]] = []
         for c, name in enumerate(self.names):
             entry: dict[str, Any] = {"name": name, "count": int(self.counts[c]), "rho": _plain(self.rho[c])}
@@ -117,7 +121,11 @@ class Deviations:
             if held.size:
                 other = int(held[np.lexsort((-self.deviation[c, held], -self.low[c, held]))[0]])
                 reach = [float(self.low[c, other]), float(self.high[c, other])]
-                entry |= {"worst_pair": self.names[other], "deviation": float(self.deviation[c, other]), "deviation_ci": reach}
+                entry |= {
+                    "worst_pair": self.names[other],
+                    "deviation": float(self.deviation[c, other]),
+                    "deviation_ci": reach,
+                }
             else:
                 entry |= {"worst_pair": None, "deviation": None, "deviation_ci": None}
             found.append(entry)
@@ -162,7 +170,8 @@ def deviations(directions: Directions, intervals: PairIntervals, optimal: Array)
     best = np.degrees(arccos_clipped(optimal))
     np.fill_diagonal(best, 0.0)
     angle, below, above = (
-        np.where(tested, np.degrees(arccos_clipped(cosines)), np.nan) for cosines in (intervals.cosines, intervals.upper, intervals.lower)
+        np.where(tested, np.degrees(arccos_clipped(cosines)), np.nan)
+        for cosines in (intervals.cosines, intervals.upper, intervals.lower)
     )
     deviation = np.abs(angle - best)
     low = np.maximum(np.maximum(below - best, best - above), 0.0)

@@ -4,10 +4,10 @@ With z_1 .. z_n the unit rows of a class (or the means of the unit views of its 
 
     rho^2 = (|sum_i z_i|^2 - sum_i |z_i|^2) / (n (n - 1)),        u = m / rho,        A_cd = u_c . u_d   (c != d),   A_cc = 1.
 
-rho^2 is the mean of z_i . z_j over pairs of different images, hence unbiased for |E z|^2, whereas |m|^2 exceeds it by tr(Sigma)/n. The
-numerator m_c . m_d is unbiased too, so A is free of the bias of the cosine between the means, which pulls every angle towards 90 degrees
-(rho = .7 and n = 5: 114 degrees are read for 120, and 34 for coincident classes). The price is that A may leave [-1, 1]; it is not
-clipped before it is tested.
+rho^2 is the mean of z_i . z_j over pairs of different images, hence unbiased for |E z|^2, whereas |m|^2 exceeds it by
+tr(Sigma)/n. The numerator m_c . m_d is unbiased too, so A is free of the bias of the cosine between the means, which
+pulls every angle towards 90 degrees (rho = .7 and n = 5: 114 degrees are read for 120, and 34 for coincident classes).
+The price is that A may leave [-1, 1]; it is not clipped before it is tested.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Directions:
     rho : (C,)
         Its root, in (0, 1]: 1 where all images of a class coincide. nan where the class has no direction.
     vectors : (C, d)
-        u_c = m_c / rho_c; nan where the class has no direction. Slightly longer than 1: only the products of different classes are free
-        of bias.
+        u_c = m_c / rho_c; nan where the class has no direction. Slightly longer than 1: only the products of different
+        classes are free of bias.
     gram : (C, C)
         A, de-attenuated, unit diagonal, not clipped; nan where a class has no direction.
     mean_gram : (C, C)
@@ -77,7 +77,10 @@ class Directions:
 
     @property
     def median_rho(self) -> float | None:
-        """Median of rho over the classes that have several images, 0 for those without direction; None where there are none."""
+        """Median of rho over the classes that have several images, 0 for those without direction.
+
+        None where there are none.
+        """
         several = self.counts >= 2
         return float(np.median(np.sqrt(np.maximum(self.rho_squared[several], 0.0)))) if several.any() else None
 
@@ -102,7 +105,9 @@ def class_directions(moments: ClassMoments) -> Directions:
     counts = np.array(moments.counts, dtype=np.int64)
     if counts.size and counts.min() < 1:
         empty = int(counts.argmin())
-        raise InvalidInputError(f"`counts` must be >= 1; got {counts[empty]} for class {moments.names[empty]} (leave empty classes out)")
+        raise InvalidInputError(
+            f"`counts` must be >= 1; got {counts[empty]} for class {moments.names[empty]} (leave empty classes out)"
+        )
     n = counts.astype(np.float64)
     pairs = n * (n - 1)
     total = np.einsum("cd,cd->c", moments.sums, moments.sums)

@@ -1,17 +1,19 @@
 r"""Excess risk of a trained embedding over the optimum, split into three terms that say what to work on.
 
-With D the de-attenuated Gram matrix of the class directions, M_cd = m_c . m_d with rho_c^2 on the diagonal, L the loss of the embedding,
-F the risk of collapsed classes and F* its optimum, all in units of F(all classes at one point) - F*:
+With D the de-attenuated Gram matrix of the class directions, M_cd = m_c . m_d with rho_c^2 on the diagonal, L the loss
+of the embedding, F the risk of collapsed classes and F* its optimum, all in units of F(all classes at one point) - F*:
 
     direction   F(D) - F*       the class means point elsewhere
     shrink      F(M) - F(D)     the class means are shorter than 1
     within      L - F(M)        the images scatter around them (>= 0 by Jensen's inequality, but for sampling noise of L)
 
-For M, whose diagonal is not 1, an anchor of class i sees its positives at M_ii and negatives of class j at M_ij: t_ij = (M_ij - M_ii)/tau.
+For M, whose diagonal is not 1, an anchor of class i sees its positives at M_ii and negatives of class j at M_ij: t_ij =
+(M_ij - M_ii)/tau.
 
-D is an unbiased estimate and need not be positive semidefinite. It is evaluated as it is, with cosines clipped to [-1, 1]: the rows of
-every loss are defined there, and the projection would add a bias of the size of the noise (the optimum has rank C - 1 or less, so its
-smallest eigenvalue is 0 and noise makes it negative half of the time). Hence `direction` may come out slightly below 0.
+D is an unbiased estimate and need not be positive semidefinite. It is evaluated as it is, with cosines clipped to [-1,
+1]: the rows of every loss are defined there, and the projection would add a bias of the size of the noise (the optimum
+has rank C - 1 or less, so its smallest eigenvalue is 0 and noise makes it negative half of the time). Hence `direction`
+may come out slightly below 0.
 """
 
 from __future__ import annotations
@@ -86,7 +88,8 @@ def excess_risk(
     directions : Directions
         Of the classes of the embedding, in the order of `classes`.
     classes : ClassDistribution
-        Classes of the geometry. Where some have no embeddings, or no direction, the risk is not defined: every term is None.
+        Classes of the geometry. Where some have no embeddings, or no direction, the risk is not defined: every term is
+        None.
     loss : Loss
     optimal_risk : float
         F*, the risk of the geometry.

@@ -1,4 +1,7 @@
-"""First pass over a source: counts, sums and squares of the images of each class, in float64 whatever the type of the rows."""
+"""First pass over a source.
+
+Counts, sums and squares of the images of each class, in float64 whatever the type of the rows.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ from optgeom.embeddings.unit_rows import (
 )
 from optgeom.errors import InvalidInputError
 
-# Rows that are summed into classes at once: 8 MiB of float64 at most, which the level-3 cache holds; more rows than classes, so that
-# writing the (C, d) sums is cheap beside reading the rows.
+# Rows that are summed into classes at once: 8 MiB of float64 at most, which the level-3 cache holds; more rows than
+# classes, so that writing the (C, d) sums is cheap beside reading the rows.
 _PRODUCT_ENTRIES = 2**20
 _ROWS_PER_CLASS = 4
 _FEWEST_ROWS = 512
@@ -95,8 +98,8 @@ class FirstPass:
         Raises
         ------
         InvalidInputError
-            Labels as `ClassNames.encode`; rows that differ in shape from those before; a group with two labels. Rows that are not finite
-            or zero are counted first, and refused by `finish`.
+            Labels as `ClassNames.encode`; rows that differ in shape from those before; a group with two labels. Rows
+            that are not finite or zero are counted first, and refused by `finish`.
         """
         rows = embeddings_of(batch, self._source)
         self._same_shape(rows.shape[1:], batch.groups is not None)
@@ -152,7 +155,8 @@ class FirstPass:
         Raises
         ------
         InvalidInputError
-            A row that is not finite or zero (the first is named, all are counted); no row; only ignored labels; labels of two kinds.
+            A row that is not finite or zero (the first is named, all are counted); no row; only ignored labels; labels
+            of two kinds.
         """
         self.faults.refuse()
         names, place, _ = self.names.finish()
@@ -180,7 +184,9 @@ class FirstPass:
     def _update_rows(self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any]) -> None:
         dim = rows.shape[1]
         step = min(max(_ROWS_PER_CLASS * len(self.names), _FEWEST_ROWS), max(1, _PRODUCT_ENTRIES // dim))
-        step = math.ceil(len(rows) / math.ceil(len(rows) / step))  # equal parts: a short rest would cost as much as a long one
+        step = math.ceil(
+            len(rows) / math.ceil(len(rows) / step)
+        )  # equal parts: a short rest would cost as much as a long one
         buffer, norms = np.empty((step, dim)), np.empty(step)
         for start in range(0, len(rows), step):
             part = slice(start, min(start + step, len(rows)))
@@ -204,7 +210,9 @@ class FirstPass:
             self._look(rows[part], norms, numbers[part])
             self._add_images(images, codes[part])
 
-    def _update_groups(self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any], groups: Any) -> None:
+    def _update_groups(
+        self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any], groups: Any
+    ) -> None:
         if self.images is None:
             self.images = ImageTable(rows.shape[-1], self._source)
         ids, local = distinct_ids(groups, numbers, self._source)
@@ -237,7 +245,9 @@ class FirstPass:
             self._sums += csc_array((weights, codes, columns), shape=(size, codes.size)) @ block
         else:
             present, inside = np.unique(codes, return_inverse=True)
-            self._sums[present] += csc_array((weights, inside.astype(np.int32), columns), shape=(present.size, codes.size)) @ block
+            self._sums[present] += (
+                csc_array((weights, inside.astype(np.int32), columns), shape=(present.size, codes.size)) @ block
+            )
 
     def _add_scatter(self, images: Array) -> None:
         scatter = images.T @ images
@@ -256,7 +266,9 @@ class FirstPass:
                 f"`embeddings` must have rows of one shape; got {self._shape} and {shape}{of} (check that all files go together)"
             )
         if grouped != self._grouped:
-            raise InvalidInputError("`group_ids` must be given for all rows or for none; got batches of both kinds (add the missing ids)")
+            raise InvalidInputError(
+                "`group_ids` must be given for all rows or for none; got batches of both kinds (add the missing ids)"
+            )
 
     def _grow(self, classes: int) -> None:
         """Room for more classes, by half again, so that classes that come one by one are not copied as often."""

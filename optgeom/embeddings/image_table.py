@@ -17,8 +17,8 @@ MERGE_ENTRIES = 2**20  # 8 MiB: what goes at once from one table into another, o
 class ImageTable:
     """Image id -> class code, sum of unit views, number of views.
 
-    The views of an image may lie in different batches and shards, so all sums stay in memory until the end: 8 d bytes an image. Ids are
-    known by their text, as labels are.
+    The views of an image may lie in different batches and shards, so all sums stay in memory until the end: 8 d bytes
+    an image. Ids are known by their text, as labels are.
 
     Parameters
     ----------
@@ -55,7 +55,15 @@ class ImageTable:
         for part in blocks(len(self), self.dim, MERGE_ENTRIES):
             yield self._sums[part] / self._views[part, None], self._codes[part]
 
-    def add(self, ids: list[str], local: npt.NDArray[Any], sums: Array, codes: npt.NDArray[np.intp], views: int, names: list[str]) -> None:
+    def add(
+        self,
+        ids: list[str],
+        local: npt.NDArray[Any],
+        sums: Array,
+        codes: npt.NDArray[np.intp],
+        views: int,
+        names: list[str],
+    ) -> None:
         """Add rows.
 
         Parameters
@@ -89,7 +97,9 @@ class ImageTable:
         for part in blocks(len(other), self.dim, MERGE_ENTRIES):
             self._take(ids[part], other._sums[part], codes[other._codes[part]], other._views[part], names)
 
-    def _take(self, ids: list[str], sums: Array, codes: npt.NDArray[np.intp], views: npt.NDArray[Any], names: list[str]) -> None:
+    def _take(
+        self, ids: list[str], sums: Array, codes: npt.NDArray[np.intp], views: npt.NDArray[Any], names: list[str]
+    ) -> None:
         old = len(self)
         positions = np.array([self._ids.setdefault(name, len(self._ids)) for name in ids], dtype=np.intp)
         self._grow()
@@ -117,7 +127,9 @@ class ImageTable:
         )
 
 
-def distinct_ids(groups: npt.NDArray[Any], numbers_of_rows: npt.NDArray[Any], source: str = "") -> tuple[list[str], npt.NDArray[np.intp]]:
+def distinct_ids(
+    groups: npt.NDArray[Any], numbers_of_rows: npt.NDArray[Any], source: str = ""
+) -> tuple[list[str], npt.NDArray[np.intp]]:
     """Distinct ids of a batch as text, and the position there of each row.
 
     Raises `InvalidInputError` for a missing id (None, NaN, empty text), naming the row.
@@ -125,7 +137,9 @@ def distinct_ids(groups: npt.NDArray[Any], numbers_of_rows: npt.NDArray[Any], so
     array = np.asarray(groups)
     of = f" of {source}" if source else ""
     if array.ndim != 1:
-        raise InvalidInputError(f"`group_ids` must be one id a row; got shape {array.shape}{of} (pass a one-dimensional array)")
+        raise InvalidInputError(
+            f"`group_ids` must be one id a row; got shape {array.shape}{of} (pass a one-dimensional array)"
+        )
     if array.dtype.kind in "Of":
         array = np.array([_text(value) for value in array.tolist()], dtype=np.str_)
     elif array.dtype.kind == "S":
@@ -134,7 +148,9 @@ def distinct_ids(groups: npt.NDArray[Any], numbers_of_rows: npt.NDArray[Any], so
     ids = list(map(str, found.tolist()))
     if "" in ids:
         row = int(numbers_of_rows[int(np.flatnonzero(local == ids.index(""))[0])])
-        raise InvalidInputError(f"`group_ids` must not be missing; got none in row {row}{of} (give every view the id of its image)")
+        raise InvalidInputError(
+            f"`group_ids` must not be missing; got none in row {row}{of} (give every view the id of its image)"
+        )
     return ids, local.astype(np.intp)
 
 

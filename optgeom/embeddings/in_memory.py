@@ -14,7 +14,16 @@ import numpy.typing as npt
 
 from optgeom._checks import integer
 from optgeom.embeddings.readers.open import open_embeddings
-from optgeom.embeddings.readers.values import SHAPES, as_rows, check_embeddings, column, counts_differ, from_tensor, is_tensor, label_column
+from optgeom.embeddings.readers.values import (
+    SHAPES,
+    as_rows,
+    check_embeddings,
+    column,
+    counts_differ,
+    from_tensor,
+    is_tensor,
+    label_column,
+)
 from optgeom.embeddings.source import Batch, Source
 from optgeom.errors import InvalidInputError
 
@@ -25,7 +34,8 @@ class ArraySource:
     Parameters
     ----------
     embeddings : array-like of shape (n, d) or (n, V, d)
-        Anything with `__array__`, or a torch tensor on any device; bfloat16 is read as float32. Not copied where it is an array.
+        Anything with `__array__`, or a torch tensor on any device; bfloat16 is read as float32. Not copied where it is
+        an array.
     labels : array-like of shape (n,), optional
         One label a row.
     group_ids : array-like of shape (n,), optional
@@ -89,9 +99,9 @@ class IteratorSource:
     Parameters
     ----------
     batches : iterable of (X, y) or (X, y, groups)
-        X of shape (b, d) or (b, V, d), of any type that `ArraySource` takes; y of shape (b,) or None. A generator can be read only once;
-        a list of batches or a DataLoader gives a new iterator each time, and must then give the same rows (no shuffling, no random
-        augmentation) for results of two passes to belong together.
+        X of shape (b, d) or (b, V, d), of any type that `ArraySource` takes; y of shape (b,) or None. A generator can
+        be read only once; a list of batches or a DataLoader gives a new iterator each time, and must then give the same
+        rows (no shuffling, no random augmentation) for results of two passes to belong together.
     """
 
     num_rows: int | None = None
@@ -106,7 +116,9 @@ class IteratorSource:
         """The batches, cut where they have more than `rows` rows."""
         rows = int(integer("rows", rows, at_least=1))
         if self._spent and not self.re_readable:
-            raise InvalidInputError("`embeddings` must be read only once when it is an iterator; it was read before (pass a list)")
+            raise InvalidInputError(
+                "`embeddings` must be read only once when it is an iterator; it was read before (pass a list)"
+            )
         self._spent = True
         start, shape = 0, None
         for number, batch in enumerate(self._batches):
@@ -121,7 +133,9 @@ class IteratorSource:
                 yield Batch(part.rows, part.labels, part.groups, start)
                 start += len(part.rows)
         if start == 0:
-            raise InvalidInputError("`embeddings` must have at least one batch; got none (was the iterator read before?)")
+            raise InvalidInputError(
+                "`embeddings` must have at least one batch; got none (was the iterator read before?)"
+            )
 
 
 def as_source(embeddings: Any, labels: Any = None, group_ids: Any = None) -> Source:
@@ -130,8 +144,9 @@ def as_source(embeddings: Any, labels: Any = None, group_ids: Any = None) -> Sou
     Parameters
     ----------
     embeddings : array, tensor, path, iterable of batches, or Source
-        An array or tensor (n, d) or (n, V, d): `ArraySource`. A str or path-like: `open_embeddings`. An iterator, a list of batches or a
-        DataLoader that gives (X, y) or (X, y, groups): `IteratorSource`. A source is returned as it is.
+        An array or tensor (n, d) or (n, V, d): `ArraySource`. A str or path-like: `open_embeddings`. An iterator, a
+        list of batches or a DataLoader that gives (X, y) or (X, y, groups): `IteratorSource`. A source is returned as
+        it is.
     labels, group_ids : array-like of shape (n,), or path, optional
         Apart from the embeddings; not for batches and sources, which have their own.
 
@@ -147,7 +162,9 @@ def as_source(embeddings: Any, labels: Any = None, group_ids: Any = None) -> Sou
         return ArraySource(embeddings, labels, group_ids)
     if hasattr(embeddings, "toarray"):
         kind = type(embeddings).__name__
-        raise InvalidInputError(f"`embeddings` must be dense; got a {kind} (class means of unit rows are dense: use its .toarray())")
+        raise InvalidInputError(
+            f"`embeddings` must be dense; got a {kind} (class means of unit rows are dense: use its .toarray())"
+        )
     if (labels is not None or group_ids is not None) and hasattr(embeddings, "__iter__"):
         raise InvalidInputError(
             f"`labels` and `group_ids` must be in the batches when embeddings come in batches; got them apart, with a "
@@ -206,7 +223,9 @@ def _holds_rows(values: Any) -> bool:
     first: Any = values[0] if values else None
     if hasattr(first, "ndim"):
         return bool(first.ndim == 1)
-    return isinstance(first, numbers.Real) or (isinstance(first, (list, tuple)) and all(isinstance(one, numbers.Real) for one in first))
+    return isinstance(first, numbers.Real) or (
+        isinstance(first, (list, tuple)) and all(isinstance(one, numbers.Real) for one in first)
+    )
 
 
 def _one_batch(number: int, batch: Any) -> ArraySource:

@@ -1,26 +1,32 @@
 r"""Standard errors and simultaneous intervals of the cosines between class directions.
 
-With Sigma_c the covariance within class c, u_c its direction, P_c = I - u_c u_c' and V_c = P_c Sigma_c P_c / (n_c rho_c^2), which is the
-covariance of the estimated direction, the variance of A_cd is, to second order and with A*_cd the optimum,
+With Sigma_c the covariance within class c, u_c its direction, P_c = I - u_c u_c' and V_c = P_c Sigma_c P_c / (n_c
+rho_c^2), which is the covariance of the estimated direction, the variance of A_cd is, to second order and with A*_cd
+the optimum,
 
     se_cd^2 = u_d' V_c u_d + u_c' V_d u_c + tr(V_c V_d) + (A*_cd^2 / 2) (tr V_c^2 + tr V_d^2).
 
-The first two terms vanish where u_c = +-u_d (A* = +-1, coincident and opposite classes): there the last two are all there is. Everything
-on the right is estimated:
+The first two terms vanish where u_c = +-u_d (A* = +-1, coincident and opposite classes): there the last two are all
+there is. Everything on the right is estimated:
 
 * Rows of unit length do not scatter along their own mean, so the pooled covariance S lacks scatter along the u_d, most of all along those
-  of large classes, although the other classes scatter there: standard errors would be up to a third too small. The common shape R is what
-  leaves S when every class c loses its own direction: sum_c g_c P_c R P_c = S with g_c proportional to (n_c - 1) tr S_c.
+  of large classes, although the other classes scatter there: standard errors would be up to a third too small. The
+  common shape R is what leaves S when every class c loses its own direction: sum_c g_c P_c R P_c = S with g_c
+  proportional to (n_c - 1) tr S_c.
 * Sigma_c is the sample covariance S_c, shrunk to this shape with weight w_c = (n_c - 1)/(n_c - 1 + 30): in the tangent space
-  w_c P_c S_c P_c + (1 - w_c) b_c P_c R P_c with b_c = tr S_c / tr(P_c R P_c). The exact first-order terms of a second pass are shrunk
-  likewise, so that both give the same. Without full covariances w_c = 0 in the other terms, without a second pass in all.
+  w_c P_c S_c P_c + (1 - w_c) b_c P_c R P_c with b_c = tr S_c / tr(P_c R P_c). The exact first-order terms of a second
+  pass are shrunk likewise, so that both give the same. Without full covariances w_c = 0 in the other terms, without a
+  second pass in all.
 * Products of a covariance estimate with itself are biased: at f degrees of freedom E tr S^2 = (1 + 1/f) tr Sigma^2 + (tr Sigma)^2 / f.
-  Hence tr V^2 is estimated by (tr S^2 - (tr S)^2/f) / (1 + 1/f), with f = n_c - 1 for S_c and f = sum (n_c - 1) for the pooled shape.
+  Hence tr V^2 is estimated by (tr S^2 - (tr S)^2/f) / (1 + 1/f), with f = n_c - 1 for S_c and f = sum (n_c - 1) for the
+  pooled shape.
 * u_d carries noise itself, of covariance V_d, and A_cd in P_c u_d = u_d - A_cd u_c too: u_d' V_c u_d comes out too large by
-  tr(V_c V_d) + A*^2 tr V_c^2 on average, which is taken off again (not below zero). At A* = +-1 this is the whole first-order term.
+  tr(V_c V_d) + A*^2 tr V_c^2 on average, which is taken off again (not below zero). At A* = +-1 this is the whole
+  first-order term.
 
-Degrees of freedom after Welch, the second-order terms going to both classes; Bonferroni over the tested pairs. At A* = +-1 A - A* is, to
-this order, a centred sum of squares: its long tail, on the side away from +-1, is that of a chi-square of the same skewness.
+Degrees of freedom after Welch, the second-order terms going to both classes; Bonferroni over the tested pairs. At A* =
++-1 A - A* is, to this order, a centred sum of squares: its long tail, on the side away from +-1, is that of a
+chi-square of the same skewness.
 """
 
 from __future__ import annotations
@@ -64,7 +70,8 @@ class PairIntervals:
     alpha : float
         Probability that any interval misses.
     source : {"projected", "full", "pooled"}
-        Where the first-order terms come from: exact from a second pass, from full covariances, or from the pooled shape.
+        Where the first-order terms come from: exact from a second pass, from full covariances, or from the pooled
+        shape.
     """
 
     cosines: Array
@@ -79,7 +86,15 @@ class PairIntervals:
     source: str
 
     def __post_init__(self) -> None:
-        for array in (self.cosines, self.standard_errors, self.degrees_of_freedom, self.lower, self.upper, self.shares, self.tested):
+        for array in (
+            self.cosines,
+            self.standard_errors,
+            self.degrees_of_freedom,
+            self.lower,
+            self.upper,
+            self.shares,
+            self.tested,
+        ):
             array.setflags(write=False)
 
 
@@ -115,7 +130,9 @@ def pair_intervals(directions: Directions, within: WithinClass, optimal: Array, 
         raise InvalidInputError(f"`alpha` must be < 1; got {alpha!r} (0.05 is usual)")
     size = directions.num_classes
     if optimal.shape != (size, size):
-        raise InvalidInputError(f"`optimal` must have shape (C, C) = ({size}, {size}), matched to the classes; got {optimal.shape}")
+        raise InvalidInputError(
+            f"`optimal` must have shape (C, C) = ({size}, {size}), matched to the classes; got {optimal.shape}"
+        )
     known = np.flatnonzero(directions.known)
     number = known.size * (known.size - 1) // 2
     target = np.clip(optimal[np.ix_(known, known)], -1.0, 1.0)
@@ -183,11 +200,15 @@ def _welch(shares: Array, freedom: Array) -> Array:
 
 
 def _quantiles(freedom: Array, skewness: Array, tail: float) -> tuple[Array, Array]:
-    """Standard errors to the near and the far end of an interval: Student's t, and t through a chi-square of this skewness."""
+    """Standard errors to the near and the far end of an interval.
+
+    Student's t, and t through a chi-square of this skewness.
+    """
     from scipy.special import stdtrit
 
     t = -np.asarray(stdtrit(np.minimum(freedom, 1e300), tail))
-    # Wilson and Hilferty: a chi-square of k degrees of freedom is k (1 - 2/(9k) + normal sqrt(2/(9k)))^3; k = 8/skewness^2.
+    # Wilson and Hilferty: a chi-square of k degrees of freedom is k (1 - 2/(9k) + normal sqrt(2/(9k)))^3; k =
+    # 8/skewness^2.
     small = skewness > 1e-6
     ninth = np.where(small, skewness, 1.0) ** 2 / 36  # 2/(9k)
     far = ((1 - ninth + t * np.sqrt(ninth)) ** 3 - 1) / (3 * np.sqrt(ninth))
@@ -199,7 +220,9 @@ def _terms(directions: Directions, within: WithinClass, known: npt.NDArray[np.in
     counts = directions.counts[known].astype(np.float64)
     traces = within.traces[known]
     scale = 1 / (counts * directions.rho_squared[known])
-    total = max(float((directions.counts - 1).sum()), 1.0)  # 0 where every class has one image, and then nothing is known
+    total = max(
+        float((directions.counts - 1).sum()), 1.0
+    )  # 0 where every class has one image, and then nothing is known
     shape = _common_shape(_tangential(within, directions, known, total), vectors, (counts - 1) * traces)
     pooled = _pooled(shape, vectors, cosines, total)
     relative = np.where(pooled.trace > 0, traces / np.where(pooled.trace > 0, pooled.trace, 1.0), 0.0)
@@ -212,7 +235,8 @@ def _terms(directions: Directions, within: WithinClass, known: npt.NDArray[np.in
         if within.projected is None:
             first = amount[:, None] * pooled.first
         return _Terms(first, np.outer(amount, amount) * pooled.cross, amount * pooled.trace)
-    # Symmetric matrices by their upper triangle, with the root of 2 off the diagonal: half the memory, and the same products.
+    # Symmetric matrices by their upper triangle, with the root of 2 off the diagonal: half the memory, and the same
+    # products.
     dim = within.pooled.shape[0]
     triangle = np.triu_indices(dim)
     weighted = np.where(triangle[0] == triangle[1], 1.0, np.sqrt(2.0))
@@ -228,7 +252,8 @@ def _terms(directions: Directions, within: WithinClass, known: npt.NDArray[np.in
         moved[row] = shrunk[triangle] * weighted * scale[row]
         part[row] = sample[triangle] * weighted * (weight[row] * scale[row])
         trace[row], part_trace[row] = np.trace(shrunk) * scale[row], np.trace(sample) * weight[row] * scale[row]
-    # Only what involves the pooled shape is a product of an estimate with itself here; samples of different classes are independent.
+    # Only what involves the pooled shape is a product of an estimate with itself here; samples of different classes are
+    # independent.
     samples = part @ part.T
     pooling = 1 - np.outer(weight, weight)
     shared = _unbiased(moved @ moved.T - samples, np.outer(trace, trace) * pooling, total)
@@ -240,8 +265,8 @@ def _terms(directions: Directions, within: WithinClass, known: npt.NDArray[np.in
 def _tangential(within: WithinClass, directions: Directions, known: npt.NDArray[np.intp], total: float) -> Array:
     """Pooled covariance without the scatter of each class along its own mean.
 
-    Of unit rows z = rho u + tangential part e, the part along the mean is sqrt(1 - |e|^2), with variance var |e|^2 / (4 rho^2), which is
-    tr Sigma^2 / (2 rho^2) for Gaussian e. Full covariances give it exactly.
+    Of unit rows z = rho u + tangential part e, the part along the mean is sqrt(1 - |e|^2), with variance var |e|^2 / (4
+    rho^2), which is tr Sigma^2 / (2 rho^2) for Gaussian e. Full covariances give it exactly.
     """
     unit = directions.vectors[known] / np.linalg.norm(directions.vectors[known], axis=1)[:, None]
     freedom = directions.counts[known] - 1.0
@@ -260,8 +285,8 @@ def _tangential(within: WithinClass, directions: Directions, known: npt.NDArray[
 def _common_shape(tangential: Array, vectors: Array, weights: Array) -> Array:
     """R with sum_c g_c P_c R P_c = S, the tangential scatter, and g = weights over their sum; its size does not matter.
 
-    R <- R + (S - sum_c g_c P_c R P_c), from S with the mean scatter put where a class has none. It converges like (largest g)^k: what a
-    dominant class leaves unknown, its own direction, keeps the mean scatter.
+    R <- R + (S - sum_c g_c P_c R P_c), from S with the mean scatter put where a class has none. It converges like
+    (largest g)^k: what a dominant class leaves unknown, its own direction, keeps the mean scatter.
     """
     total = float(weights.sum())
     if not total > 0:
@@ -292,7 +317,8 @@ def _projected(covariance: Array, u: Array) -> Array:
 def _pooled(shape: Array, vectors: Array, cosines: Array, freedom: float) -> _Terms:
     """The terms for V_c = P_c S P_c, by products with the vectors only.
 
-    With q_cd = u_c' S u_d, r_cd = u_c' S^2 u_d and g = u_c . u_d: P_c u_d = u_d - g u_c and P_c P_d = I - u_c u_c' - u_d u_d' + g u_c u_d'.
+    With q_cd = u_c' S u_d, r_cd = u_c' S^2 u_d and g = u_c . u_d: P_c u_d = u_d - g u_c and P_c P_d = I - u_c u_c' -
+    u_d u_d' + g u_c u_d'.
     """
     image = vectors @ shape
     q = image @ vectors.T

@@ -1,19 +1,19 @@
 r"""Which class of the embeddings is which class of the geometry: by name, or, on request, by shape.
 
-By name: equal texts; what is then left over, by whole numbers ("7", "07" and "7.0" are one number), where that is unambiguous.
+By name: equal texts; what is then left over, by whole numbers ("7", "07" and "7.0" are one number), where that is
+unambiguous.
 
-By shape: the permutation p that makes sum_{cd} (A_cd - A*_{p(c)p(d)})^2 small, with A the cosines between the class means of the
-embeddings. This quadratic assignment problem is hard, so the answer is the best of several descents, not a certified optimum. Starts:
-classes in the order given, classes by frequency, the assignment of sorted rows of A to sorted rows of A* (a permutation does not change
-them), and the relaxation of Vogelstein et al. Each is improved by turning the class means onto the prototypes (orthogonal Procrustes) and
-assigning them to the nearest ones (the Hungarian method), in turns, and then by exchanging pairs. Classes that are interchangeable in the
-geometry (equal proportions) may be matched either way: their order means nothing. The intervals know nothing of the choice among
+By shape: the permutation p that makes sum_{cd} (A_cd - A*_{p(c)p(d)})^2 small, with A the cosines between the class
+means of the embeddings. This quadratic assignment problem is hard, so the answer is the best of several descents, not a
+certified optimum. Starts: classes in the order given, classes by frequency, the assignment of sorted rows of A to
+sorted rows of A* (a permutation does not change them), and the relaxation of Vogelstein et al. Each is improved by
+turning the class means onto the prototypes (orthogonal Procrustes) and assigning them to the nearest ones (the
+Hungarian method), in turns, and then by exchanging pairs. Classes that are interchangeable in the geometry (equal
+proportions) may be matched either way: their order means nothing. The intervals know nothing of the choice among
 permutations, which favours agreement; hence "after matching" in the verdict.
 
-References
-----------
-Kuhn 1955, The Hungarian method for the assignment problem. Vogelstein et al. 2015, Fast approximate quadratic programming for graph
-matching, PLOS ONE 10(4).
+References ---------- Kuhn 1955, The Hungarian method for the assignment problem. Vogelstein et al. 2015, Fast
+approximate quadratic programming for graph matching, PLOS ONE 10(4).
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def match_names(learned: Sequence[str], optimal: Sequence[str], ignore_extra: bo
     order = sorted(partner, key=lambda c: partner[c])
     found = set(partner.values())
     missing = tuple(k for k in range(len(optimal)) if k not in found)
-    return Matching(np.array(order, dtype=np.intp), np.array([partner[c] for c in order], dtype=np.intp), extra, missing)
+    return Matching(
+        np.array(order, dtype=np.intp), np.array([partner[c] for c in order], dtype=np.intp), extra, missing
+    )
 
 
 def match_shapes(names: Sequence[str], counts: npt.NDArray[np.int64], means: Array, geometry: Geometry) -> Matching:
@@ -123,10 +125,14 @@ def match_shapes(names: Sequence[str], counts: npt.NDArray[np.int64], means: Arr
             "(ignore the labels that it does not have)"
         )
     if size < 3:
-        raise InvalidInputError(f"`match` 'hungarian' needs three classes at least; got {size} (the shape of two says nothing)")
+        raise InvalidInputError(
+            f"`match` 'hungarian' needs three classes at least; got {size} (the shape of two says nothing)"
+        )
     lengths = np.linalg.norm(means, axis=1)
     if lengths.min() < 1e-12:
-        raise InvalidInputError(f"`match` 'hungarian' needs class means with a direction; that of {names[int(lengths.argmin())]} is zero")
+        raise InvalidInputError(
+            f"`match` 'hungarian' needs class means with a direction; that of {names[int(lengths.argmin())]} is zero"
+        )
     rows = means / lengths[:, None]
     cosines, target = rows @ rows.T, np.asarray(geometry.gram)
     vertices = from_gram(target)
@@ -165,7 +171,9 @@ def _by_number(names: Iterator[tuple[int, str]]) -> dict[int, int]:
     return {number: indices[0] for number, indices in found.items() if len(indices) == 1}
 
 
-def _starts(cosines: Array, target: Array, counts: npt.NDArray[np.int64], proportions: Array) -> Iterator[npt.NDArray[np.intp]]:
+def _starts(
+    cosines: Array, target: Array, counts: npt.NDArray[np.int64], proportions: Array
+) -> Iterator[npt.NDArray[np.intp]]:
     from scipy.optimize import linear_sum_assignment, quadratic_assignment
     from scipy.spatial.distance import cdist
 
@@ -175,7 +183,9 @@ def _starts(cosines: Array, target: Array, counts: npt.NDArray[np.int64], propor
     frequent[np.argsort(-counts, kind="stable")] = np.argsort(-proportions, kind="stable")[:size]
     yield frequent
     grid = np.linspace(0.0, 1.0, GRID)
-    shapes = [np.stack([np.quantile(np.delete(row, c), grid) for c, row in enumerate(matrix)]) for matrix in (cosines, target)]
+    shapes = [
+        np.stack([np.quantile(np.delete(row, c), grid) for c, row in enumerate(matrix)]) for matrix in (cosines, target)
+    ]
     yield np.asarray(linear_sum_assignment(cdist(shapes[0], shapes[1], "sqeuclidean"))[1], dtype=np.intp)
     if most <= RELAXED_CLASSES:
         padded = np.zeros((most, most))
@@ -204,8 +214,9 @@ def _turned(rows: Array, vertices: Array, start: npt.NDArray[np.intp]) -> npt.ND
 def _exchanged(start: npt.NDArray[np.intp], cosines: Array, target: Array) -> npt.NDArray[np.intp]:
     """Exchange the two classes that gain most, or give a class the vertex that nobody has, until nothing gains.
 
-    With A the cosines and B = A*[p, p], exchanging r and s changes sum_{cd} A_cd B_cd by 2 sum_{k != r, s} (A_rk - A_sk)(B_sk - B_rk);
-    moving r from p(r) to k changes sum_{cd} (A_cd - B_cd)^2 by 2 sum_{c != r} [(A_rc - A*_k,p(c))^2 - (A_rc - B_rc)^2].
+    With A the cosines and B = A*[p, p], exchanging r and s changes sum_{cd} A_cd B_cd by 2 sum_{k != r, s} (A_rk -
+    A_sk)(B_sk - B_rk); moving r from p(r) to k changes sum_{cd} (A_cd - B_cd)^2 by 2 sum_{c != r} [(A_rc - A*_k,p(c))^2
+    - (A_rc - B_rc)^2].
     """
     found = start.copy()
     if len(target) > RELAXED_CLASSES:

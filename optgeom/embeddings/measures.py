@@ -81,7 +81,9 @@ class Sampled:
         if rows.ndim == 2:
             return cls(rows, codes, None, whole)
         views = rows.shape[1]
-        return cls(rows.reshape(-1, rows.shape[2]), np.repeat(codes, views), np.repeat(np.arange(len(rows)), views), whole)
+        return cls(
+            rows.reshape(-1, rows.shape[2]), np.repeat(codes, views), np.repeat(np.arange(len(rows)), views), whole
+        )
 
 
 def measure(
@@ -135,7 +137,11 @@ def measure(
 def _against_optimum(deviations: Deviations) -> dict[str, Metric]:
     r2 = deviations.class_r2
     untested = "no pair of classes could be tested"
-    reason = untested if deviations.max_angle_error_deg is None else "the optimal cosines are all equal: there is no variation to explain"
+    reason = (
+        untested
+        if deviations.max_angle_error_deg is None
+        else "the optimal cosines are all equal: there is no variation to explain"
+    )
     weak = "the optimal cosines differ by less than .05: mostly noise" if deviations.class_r2_weak else None
     return {
         "relative_frobenius": Metric.of(deviations.relative_frobenius, untested),
@@ -146,12 +152,18 @@ def _against_optimum(deviations: Deviations) -> dict[str, Metric]:
 def _of_samples(
     moments: ClassMoments, scatter: Array, sample: Sampled, optimum: Optimum, classes: npt.NDArray[np.intp], seed: int
 ) -> dict[str, Metric]:
-    """Rows against the prototypes of their classes: all of them at once, or sampled views, whose means are no unit rows."""
+    """Rows against the prototypes of their classes.
+
+    All of them at once, or sampled views, whose means are no unit rows.
+    """
     target = np.asarray(optimum.geometry.gram)[np.ix_(classes, classes)]
     reason = "fewer than three rows" if moments.counts.sum() < 3 else "the optimal similarities are all equal"
     if sample.groups is None:
         exact = class_optimum_r2(moments.counts, moments.sums, scatter, target)
-        return {"sample_r2": Metric.of(exact.sample_r2, reason), "procrustes_r2": Metric.of(exact.procrustes_r2, reason)}
+        return {
+            "sample_r2": Metric.of(exact.sample_r2, reason),
+            "procrustes_r2": Metric.of(exact.procrustes_r2, reason),
+        }
     index = np.arange(len(sample.rows))
     if index.size > ROWS:
         index = np.sort(np.random.default_rng([seed, 1]).choice(index, ROWS, replace=False))
@@ -159,11 +171,14 @@ def _of_samples(
     values = (sample_similarity_r2(sample.rows[index], vertices), procrustes_r2(sample.rows[index], vertices))
     rows = int(index.size)
     return {
-        name: replace(Metric.of(value, reason), rows=rows) for name, value in zip(("sample_r2", "procrustes_r2"), values, strict=True)
+        name: replace(Metric.of(value, reason), rows=rows)
+        for name, value in zip(("sample_r2", "procrustes_r2"), values, strict=True)
     }
 
 
-def _of_classes(shape: ClassMetrics, directions: Directions, moments: ClassMoments, scatter: Array) -> dict[str, Metric]:
+def _of_classes(
+    shape: ClassMetrics, directions: Directions, moments: ClassMoments, scatter: Array
+) -> dict[str, Metric]:
     several = moments.counts > 1
     spread = ONE_IMAGE if not several.any() else "the class means coincide"
     apart = "fewer than two classes have two images" if several.sum() == 1 else spread
@@ -195,7 +210,8 @@ def _of_rows(sample: Sampled, moments: ClassMoments, temperature: float | None, 
         return None
     means = None
     if not sample.whole:
-        # The means of all rows, since those of a sample are noisy; a class of one image is nearest to itself, which says nothing.
+        # The means of all rows, since those of a sample are noisy; a class of one image is nearest to itself, which
+        # says nothing.
         means = np.where((moments.counts > 1)[:, None], moments.sums / moments.counts[:, None], math.nan)
     return sample_metrics(sample.rows, sample.codes, len(moments.names), sample.groups, temperature, means, seed)
 
@@ -225,8 +241,8 @@ def _risk(
 ) -> tuple[ExcessRisk, Metric]:
     """Excess risk, and the loss of the rows in the units of the geometry's risk.
 
-    L - F(M) is estimated from the same draws for rows and class means, and F(M) is known exactly: L as their sum is far more precise than
-    a mean over batches of all compositions.
+    L - F(M) is estimated from the same draws for rows and class means, and F(M) is known exactly: L as their sum is far
+    more precise than a mean over batches of all compositions.
     """
     geometry, loss = optimum.geometry, optimum.loss
     if loss is None:
@@ -259,7 +275,15 @@ def _within(
         counts = held.counts[classes] * loss.views
     rows, codes, groups = sample.rows, sample.codes, sample.groups
     return within_term(
-        rows, codes, loss, directions.mean_gram, held.proportions[classes], seed, groups=groups, counts=counts, batches=batches_of(loss)
+        rows,
+        codes,
+        loss,
+        directions.mean_gram,
+        held.proportions[classes],
+        seed,
+        groups=groups,
+        counts=counts,
+        batches=batches_of(loss),
     )
 
 

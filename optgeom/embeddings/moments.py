@@ -1,7 +1,8 @@
-r"""Class moments of unit embeddings: what the statistics of section "trained embedding against the optimum" need, and nothing else.
+r"""Class moments of unit embeddings: what the statistics of section "trained embedding against the optimum" need, and
+nothing else.
 
-The unit of observation is the image: z_i is the unit row, or the mean of the unit rows of the views of image i (then |z_i| <= 1). All
-sums are float64 whatever the type of the input.
+The unit of observation is the image: z_i is the unit row, or the mean of the unit rows of the views of image i (then
+|z_i| <= 1). All sums are float64 whatever the type of the input.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class ClassMoments:
 class WithinClass:
     """Second pass: covariances within classes.
 
-    With m_c the class mean, S_c = sum_i (z_i - m_c)(z_i - m_c)' / (n_c - 1), u_c = m_c / rho_c the direction of a class (the one that
-    the statistics use) and P_c = I - u_c u_c'.
+    With m_c the class mean, S_c = sum_i (z_i - m_c)(z_i - m_c)' / (n_c - 1), u_c = m_c / rho_c the direction of a class
+    (the one that the statistics use) and P_c = I - u_c u_c'.
 
     Attributes
     ----------

@@ -1,4 +1,7 @@
-"""The optimum to compare with: a geometry that is there, or one to be solved for the training classes, in the dimension at hand."""
+"""The optimum to compare with.
+
+A geometry that is there, or one to be solved for the training classes, in the dimension at hand.
+"""
 
 from __future__ import annotations
 
@@ -87,11 +90,13 @@ def wanted(geometry: Any, classes: Any, loss: Any, sampler_power: float = 1.0) -
     Raises
     ------
     InvalidInputError
-        Both a geometry and classes, a loss that is not that of the geometry, a sampler without counts to apply it to, or a file that is
-        no geometry.
+        Both a geometry and classes, a loss that is not that of the geometry, a sampler without counts to apply it to,
+        or a file that is no geometry.
     """
     if loss is not None and not isinstance(loss, Loss):
-        raise InvalidInputError(f"`loss` must be a loss; got {type(loss).__name__} (for example SupCon(temperature=0.1))")
+        raise InvalidInputError(
+            f"`loss` must be a loss; got {type(loss).__name__} (for example SupCon(temperature=0.1))"
+        )
     if sampler_power != 1 and (geometry is not None or classes is not None):
         raise InvalidInputError(
             f"`sampler_power` applies to the label counts of the embeddings; got {sampler_power:g} beside a geometry or classes "
@@ -105,14 +110,18 @@ def wanted(geometry: Any, classes: Any, loss: Any, sampler_power: float = 1.0) -
         origin = OWN_COUNTS if classes is None else f"{classes.num_classes} classes of the training data"
         return Wanted(None, classes, loss, sampler_power, origin)
     if classes is not None:
-        raise InvalidInputError("`geometry` and `classes` must not both be given: a geometry has its classes (leave one out)")
+        raise InvalidInputError(
+            "`geometry` and `classes` must not both be given: a geometry has its classes (leave one out)"
+        )
     origin = "the geometry given"
     if isinstance(geometry, (str, os.PathLike)):
         origin = f"the geometry in {os.fspath(geometry)}"
         geometry = Geometry.load(geometry)
     if not isinstance(geometry, Geometry):
         came = type(geometry).__name__
-        raise InvalidInputError(f"`geometry` must be a Geometry or the path of a saved one; got {came} (it is the third argument)")
+        raise InvalidInputError(
+            f"`geometry` must be a Geometry or the path of a saved one; got {came} (it is the third argument)"
+        )
     if loss is not None and loss.describe() != geometry.loss:
         held, came = describe_loss(geometry.loss), describe_loss(loss.describe())
         raise InvalidInputError(f"`loss` must be that of the geometry: {held}; got {came} (leave it out)")
@@ -121,7 +130,9 @@ def wanted(geometry: Any, classes: Any, loss: Any, sampler_power: float = 1.0) -
 
 def stored_loss(described: Mapping[str, Any]) -> Loss | None:
     """The loss that `Loss.describe` described; None where the description is not enough to make it again."""
-    held = {key: math.inf if value == "inf" else value for key, value in described.items() if key not in ("name", "note")}
+    held = {
+        key: math.inf if value == "inf" else value for key, value in described.items() if key not in ("name", "note")
+    }
     kinds: dict[str, type[Loss]] = {"supcon": SupCon, "supcon-full": SupConFullBatch, "infonce": InfoNCE}
     kind = kinds.get(str(described.get("name")))
     if kind is None or held.get("sampling") == "explicit":

@@ -132,7 +132,8 @@ class Validation:
     judgement : EmbeddingVerdict
     excess_risk : ExcessRisk
     sentence : str
-        The verdict in words, with what it rests on: matching by shape, proportions taken from the embeddings themselves.
+        The verdict in words, with what it rests on: matching by shape, proportions taken from the embeddings
+        themselves.
     metrics : dict of str to Metric
         By name; formulas and sources are in `optgeom.embeddings.metrics`.
     classes : tuple of ClassRow
@@ -203,7 +204,7 @@ class Validation:
 
     @property
     def verdict(self) -> str:
-        """"collapsed", "differs", "consistent" or "inconclusive"."""
+        """ "collapsed", "differs", "consistent" or "inconclusive"."""
         return self.judgement.verdict
 
     @property
@@ -223,7 +224,10 @@ class Validation:
 
     @property
     def class_r2(self) -> float | None:
-        """Share of the differences between the optimal cosines that the embedding has; None where the optimum has none."""
+        """Share of the differences between the optimal cosines that the embedding has.
+
+        None where the optimum has none.
+        """
         return self.deviations.class_r2
 
     def worst_pairs(self, limit: int = 10) -> tuple[PairDeviation, ...]:
@@ -231,7 +235,10 @@ class Validation:
         return self.deviations.worst_pairs(limit)
 
     def as_dict(self, pairs: int = LISTED_PAIRS) -> dict[str, Any]:
-        """Plain values for JSON (`validation.schema.json` describes them), with at most `pairs` pairs: the most surely deviating."""
+        """Plain values for JSON (`validation.schema.json` describes them), with at most `pairs` pairs.
+
+        The most surely deviating.
+        """
         found = self.deviations.as_dict(pairs)
         return {
             "format": FORMAT,
@@ -261,9 +268,17 @@ class Validation:
             "optimum": self._optimum(),
             "matching": self.matching,
             "matched": dict(self.matched),
-            "norms": {"smallest": finite(self.norms.smallest), "largest": finite(self.norms.largest), "mean": finite(self.norms.mean)},
+            "norms": {
+                "smallest": finite(self.norms.smallest),
+                "largest": finite(self.norms.largest),
+                "mean": finite(self.norms.mean),
+            },
             "median_rho": self.directions.median_rho,
-            "intervals": {"alpha": self.intervals.alpha, "pairs": self.intervals.num_pairs, "source": self.intervals.source},
+            "intervals": {
+                "alpha": self.intervals.alpha,
+                "pairs": self.intervals.num_pairs,
+                "source": self.intervals.source,
+            },
             "spectrum": {"learned": self.learned_spectrum.tolist(), "optimal": self.optimal_spectrum.tolist()},
             "notes": list(self.notes),
             "seconds": self.seconds,

@@ -1,7 +1,8 @@
-"""A random sample of rows (or images) that is the same however the rows are split into batches, and can be taken in any pass.
+"""A random sample of rows (or images) that is the same however the rows are split into batches, and can be taken in any
+pass.
 
-Every row has a number that is scrambled with the seed; the rows with the smallest results are the sample. That is a uniform sample
-without replacement, needs no number of rows, and does not depend on the order in which rows arrive.
+Every row has a number that is scrambled with the seed; the rows with the smallest results are the sample. That is a
+uniform sample without replacement, needs no number of rows, and does not depend on the order in which rows arrive.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class RowSample:
         ids: Sequence[str] | None = None,
         local: npt.NDArray[Any] | None = None,
     ) -> None:
-        """Look at rows (b, d) or (b, V, d) with running codes and row numbers; where views are rows, image ids[local[i]] is of row i."""
+        """Look at rows (b, d) or (b, V, d) with running codes and row numbers.
+
+        Where views are rows, image ids[local[i]] is of row i.
+        """
         places = np.uint64(self._shard << _SHARD_BITS) + numbers.astype(np.uint64)
         if ids is None or local is None:
             keys = scramble(places, self._salt)
@@ -94,9 +98,14 @@ class RowSample:
             self._take(other._keys, other._places, codes[other._codes], other._rows)
 
     def finish(self, place: npt.NDArray[np.intp]) -> SampledRows:
-        """The sample, where running class code k is class `place[k]`; raises `InvalidInputError` for rows without a direction."""
+        """The sample, where running class code k is class `place[k]`.
+
+        Raises `InvalidInputError` for rows without a direction.
+        """
         if self._rows is None:
-            raise InvalidInputError("`embeddings` must have a row with a label of the classes asked for; got none (check the labels)")
+            raise InvalidInputError(
+                "`embeddings` must have a row with a label of the classes asked for; got none (check the labels)"
+            )
         order = np.argsort(self._places)
         unit, norms = unit_views(self._rows[order])
         faults = Faults()
@@ -116,7 +125,11 @@ class RowSample:
         return np.uint64(np.partition(held, self.size - 1)[self.size - 1])
 
     def _take(
-        self, keys: npt.NDArray[np.uint64], places: npt.NDArray[np.uint64], codes: npt.NDArray[np.intp], rows: npt.NDArray[Any]
+        self,
+        keys: npt.NDArray[np.uint64],
+        places: npt.NDArray[np.uint64],
+        codes: npt.NDArray[np.intp],
+        rows: npt.NDArray[Any],
     ) -> None:
         limit = self._limit(keys)
         mine, theirs = self._keys <= limit, keys <= limit
@@ -162,7 +175,9 @@ def sample_rows(source: Source, names: Sequence[str], size: int, seed: int) -> S
             if batch.groups is None:
                 sample.update(rows if kept.size == len(rows) else rows[kept], codes[kept], numbers)
             else:
-                sample.update(rows[kept], codes[kept], numbers, *distinct_ids(np.asarray(batch.groups)[kept], numbers, name))
+                sample.update(
+                    rows[kept], codes[kept], numbers, *distinct_ids(np.asarray(batch.groups)[kept], numbers, name)
+                )
         total.merge(sample, same)
     return total.finish(same)
 
@@ -192,7 +207,10 @@ def _number_of(image: str) -> int:
 
 
 def _by_image(unit: Array, codes: npt.NDArray[np.intp], keys: npt.NDArray[np.uint64]) -> SampledRows:
-    """Stack the views of each image, in the order of the first view of each; images of fewer than V views go, views beyond V too."""
+    """Stack the views of each image, in the order of the first view of each.
+
+    Images of fewer than V views go, views beyond V too.
+    """
     _, first, image, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     several = count[count > 1]
     views = int(several.min()) if several.size else 1

@@ -4,7 +4,8 @@ With x = z - m_c and u_c = m_c / rho_c as in `directions`,
 
     S_c = sum x x' / (n_c - 1),        projected[c, e] = u_e' P_c S_c P_c u_e = sum (u_e . P_c x)^2 / (n_c - 1),
 
-so that O(n C d) products give what the standard errors need without C matrices (d, d). Where these fit they are kept instead.
+so that O(n C d) products give what the standard errors need without C matrices (d, d). Where these fit they are kept
+instead.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from optgeom.errors import InvalidInputError
 MOST_FULL_ENTRIES = 2**24  # of all S_c together: 128 MiB
 MOST_PROJECTED_ENTRIES = 2**26  # (C, C), 512 MiB: 8192 classes; the Gram matrix of the directions is as large
 _PROJECTED_AT_ONCE = 2**19  # entries of a block of projections, 4 MiB
-_OUTER_AT_ONCE = 2**22  # entries of a block of rows, 32 MiB: many rows of a class at once, so that adding (d, d) matrices is cheap
+_OUTER_AT_ONCE = (
+    2**22
+)  # entries of a block of rows, 32 MiB: many rows of a class at once, so that adding (d, d) matrices is cheap
 
 
 class SecondPass:
@@ -165,7 +168,9 @@ class SecondPass:
 
     def _changed(self, what: str) -> InvalidInputError:
         of = f" of {self._source}" if self._source else ""
-        return InvalidInputError(f"`embeddings` must be the same rows in both passes; got others{of}: {what} (is the file being written?)")
+        return InvalidInputError(
+            f"`embeddings` must be the same rows in both passes; got others{of}: {what} (is the file being written?)"
+        )
 
 
 def _projections(full: Array, directions: Array) -> Array:
@@ -188,15 +193,16 @@ def from_single_pass(moments: ClassMoments) -> WithinClass:
     Returns
     -------
     WithinClass
-        Without `full` and `projected`. Accurate to about 1e-16 of the total scatter, not of itself: classes that are tight to 1e-6 keep
-        four digits.
+        Without `full` and `projected`. Accurate to about 1e-16 of the total scatter, not of itself: classes that are
+        tight to 1e-6 keep four digits.
     """
     if moments.total_scatter is None:
-        raise InvalidInputError("`moments` must have a total scatter; got None (read the source twice, or ask for the total scatter)")
+        raise InvalidInputError(
+            "`moments` must have a total scatter; got None (read the source twice, or ask for the total scatter)"
+        )
     counts = moments.counts.astype(np.float64)
     means = moments.sums / counts[:, None]
     inside = moments.squares - counts * np.einsum("cd,cd->c", means, means)
     degrees = np.where(counts > 1, counts - 1, math.nan)
     pooled = (moments.total_scatter - means.T @ moments.sums) / (float((counts - 1).sum()) or math.nan)
     return WithinClass((pooled + pooled.T) / 2, np.maximum(inside, 0.0) / degrees)
-

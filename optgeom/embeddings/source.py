@@ -16,7 +16,8 @@ class Batch:
     Attributes
     ----------
     rows : (b, d) or (b, V, d)
-        Embeddings as stored (float16, float32 or float64), not normalised; V views of one image, where the source has them.
+        Embeddings as stored (float16, float32 or float64), not normalised; V views of one image, where the source has
+        them.
     labels : (b,) or None
         Numbers or text, as stored; their meaning is given by `class_names.ClassNames`.
     groups : (b,) or None
@@ -51,5 +52,3 @@ class Source(Protocol):
     def batches(self, rows: int) -> Iterator[Batch]:
         """Batches of at most `rows` rows, in order."""
         ...
-
-

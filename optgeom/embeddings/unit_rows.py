@@ -13,9 +13,11 @@ from optgeom._numerics import Array
 from optgeom.embeddings.source import Batch
 from optgeom.errors import InvalidInputError
 
-# 2 MiB of float64, about the level-2 cache: a block is still there when its norms follow its conversion. Half of it costs 5 % in calls.
+# 2 MiB of float64, about the level-2 cache: a block is still there when its norms follow its conversion. Half of it
+# costs 5 % in calls.
 BLOCK_ENTRIES = 2**18
-# Squares of entries beyond these leave float64; rows below the second are as good as zero, and 1/norm is still a number above it.
+# Squares of entries beyond these leave float64; rows below the second are as good as zero, and 1/norm is still a number
+# above it.
 _SAFE = (1e-280, 1e280)
 _SHORTEST = 1e-290
 
@@ -25,9 +27,13 @@ def embeddings_of(batch: Batch, source: str = "") -> npt.NDArray[Any]:
     rows = np.asarray(batch.rows)
     of = f" of {source}" if source else ""
     if rows.dtype.kind not in "fiu":
-        raise InvalidInputError(f"`embeddings` must be real numbers; got values of type {rows.dtype}{of} (convert them to float32)")
+        raise InvalidInputError(
+            f"`embeddings` must be real numbers; got values of type {rows.dtype}{of} (convert them to float32)"
+        )
     if rows.ndim not in (2, 3) or 0 in rows.shape[1:]:
-        raise InvalidInputError(f"`embeddings` must be (n, d), or (n, views, d); got a batch of shape {rows.shape}{of} (one row a vector)")
+        raise InvalidInputError(
+            f"`embeddings` must be (n, d), or (n, views, d); got a batch of shape {rows.shape}{of} (one row a vector)"
+        )
     return rows
 
 
@@ -35,11 +41,16 @@ def check_length(what: str, values: npt.NDArray[Any], rows: npt.NDArray[Any], so
     """Labels and groups come one a row."""
     if len(values) != len(rows):
         of = f" of {source}" if source else ""
-        raise InvalidInputError(f"`{what}` must be one a row; got {len(values)} for {len(rows)} rows{of} (check that both go together)")
+        raise InvalidInputError(
+            f"`{what}` must be one a row; got {len(values)} for {len(rows)} rows{of} (check that both go together)"
+        )
 
 
 def row_norms(block: Array) -> Array:
-    """Norms of the rows of a contiguous (b, d) block: NaN where a component is not finite, 0 where the row is (next to) zero."""
+    """Norms of the rows of a contiguous (b, d) block.
+
+    NaN where a component is not finite, 0 where the row is (next to) zero.
+    """
     with np.errstate(all="ignore"):
         # One BLAS dot a row: half the time of einsum.
         squares = np.matmul(block[:, None, :], block[:, :, None])[:, 0, 0]
@@ -75,7 +86,6 @@ def unit_images(rows: npt.NDArray[Any]) -> tuple[Array, Array]:
     """(b, d) images, the unit row or the mean of the unit views, and norms of all rows."""
     block, norms = unit_views(rows)
     return (block if block.ndim == 2 else block.mean(axis=1)), norms
-
 
 
 @dataclass
@@ -115,7 +125,8 @@ class NormSpread:
 class Faults:
     """Rows without a direction: how many, and the first of each kind.
 
-    The position is (number of the shard, row, words that go before the name, the name of the source), so that the smallest is the first.
+    The position is (number of the shard, row, words that go before the name, the name of the source), so that the
+    smallest is the first.
     """
 
     not_finite: int = 0

@@ -66,27 +66,30 @@ def validate(
     batch_rows: int | None = None,
     seed: int = 0,
 ) -> Validation:
-    r"""How close are the class means of a trained embedding to the optimum, and is the difference more than sampling noise?
+    r"""How close are the class means of a trained embedding to the optimum, and is the difference more than sampling
+    noise?
 
-    Rows are normalised, then averaged by class (views of one image first); the cosines between the means are freed from the shortening
-    by finite samples, given simultaneous intervals, and compared with the optimal ones. Null hypothesis: no angle is off by more than
-    the tolerance.
+    Rows are normalised, then averaged by class (views of one image first); the cosines between the means are freed from
+    the shortening by finite samples, given simultaneous intervals, and compared with the optimal ones. Null hypothesis:
+    no angle is off by more than the tolerance.
 
     Parameters
     ----------
     embeddings : array (n, d) or (n, V, d), tensor, path, iterable of batches, or Source
-        As in `embeddings.in_memory.as_source` and `embeddings.readers.open.open_embeddings`: V views of an image; a memory map; batches
-        (X, y) or (X, y, groups), those of a generator being read once.
+        As in `embeddings.in_memory.as_source` and `embeddings.readers.open.open_embeddings`: V views of an image; a
+        memory map; batches (X, y) or (X, y, groups), those of a generator being read once.
     labels : array-like of shape (n,), or path, optional
         Where the embeddings do not hold them.
     geometry : Geometry or path, optional
         The optimum, of the training classes. Where its rank exceeds d it is solved again in d dimensions.
     classes : ClassDistribution, optional
-        Of the training data, instead of a geometry. With neither, the label counts of the embeddings stand in, and the verdict says so.
+        Of the training data, instead of a geometry. With neither, the label counts of the embeddings stand in, and the
+        verdict says so.
     loss : Loss, optional
         Of the training; `SupCon()` by default, or that of the geometry.
     tolerance : float
-        Degrees >= 0 up to which an angle counts as optimal. No trained network attains the optimum: 0 asks for sampling noise only.
+        Degrees >= 0 up to which an angle counts as optimal. No trained network attains the optimum: 0 asks for sampling
+        noise only.
     group_ids : array-like of shape (n,), or path, optional
         Id of the image that a row is a view of.
     ignore_labels : int, str, or sequence of them
@@ -115,26 +118,29 @@ def validate(
     Raises
     ------
     InvalidInputError
-        Rows or labels that cannot be used (the first is named, all are counted), classes that the geometry does not have, one class, or
-        more than 4096.
+        Rows or labels that cannot be used (the first is named, all are counted), classes that the geometry does not
+        have, one class, or more than 4096.
     MissingDependencyError
         A file format, several workers or a cluster need a package that is not there.
     NotCertifiedError
         The optimum was solved for and is not certified.
 
-    Notes
-    -----
-    The statistics are derived in `embeddings.directions`, `embeddings.intervals`, `embeddings.deviation` and `embeddings.verdict`; formulas
-    and sources of the metrics are in `embeddings.metrics`. A page for people: `optgeom.plotting.validation_report.write_report`.
+    Notes ----- The statistics are derived in `embeddings.directions`, `embeddings.intervals`, `embeddings.deviation`
+    and `embeddings.verdict`; formulas and sources of the metrics are in `embeddings.metrics`. A page for people:
+    `optgeom.plotting.validation_report.write_report`.
     """
     began = time.perf_counter()
-    tolerance = _checks.real("tolerance", tolerance, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only")
+    tolerance = _checks.real(
+        "tolerance", tolerance, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only"
+    )
     _checks.choice("match", match, MATCHES)
     seed = int(_checks.integer("seed", seed, at_least=0))
     source_of_optimum = wanted(geometry, classes, loss, sampler_power)
     by_shape = match == "hungarian"
     if by_shape and source_of_optimum.geometry is None and classes is None:
-        raise InvalidInputError("`match` 'hungarian' needs a geometry or classes to match with; got neither (give one, or match names)")
+        raise InvalidInputError(
+            "`match` 'hungarian' needs a geometry or classes to match with; got neither (give one, or match names)"
+        )
     columns = {"label_column": label_column, "vector_column": vector_column, "group_column": group_column}
     source = _opened(embeddings, labels, group_ids, columns)
     reading = _Reading(source, _ignored(ignore_labels), workers, dask, batch_rows, seed)
@@ -195,7 +201,9 @@ def _opened(embeddings: Any, labels: Any, group_ids: Any, columns: dict[str, str
         return open_embeddings(embeddings, labels=labels, group_ids=group_ids, **given)
     if given:
         name, column = next(iter(given.items()))
-        raise InvalidInputError(f"`{name}` is for files; got {column!r} beside embeddings in memory (give the arrays themselves)")
+        raise InvalidInputError(
+            f"`{name}` is for files; got {column!r} beside embeddings in memory (give the arrays themselves)"
+        )
     if isinstance(labels, (str, os.PathLike)):
         from optgeom.labels_files import read_labels
 
@@ -213,7 +221,9 @@ def _ignored(labels: Any) -> tuple[int | str, ...]:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, (int, str)):
-            raise InvalidInputError(f"`ignore_labels` must be whole numbers or text; got {label!r} (for example [-1, 255])")
+            raise InvalidInputError(
+                f"`ignore_labels` must be whole numbers or text; got {label!r} (for example [-1, 255])"
+            )
         found.append(value)
     return tuple(found)
 
@@ -313,8 +323,14 @@ def _chosen(found: Collected, order: npt.NDArray[np.intp], names: tuple[str, ...
         return replace(found, moments=chosen, samples=(sample,))
     projected = None if within.projected is None else within.projected[np.ix_(order, order)]
     full = None if within.full is None else within.full[order]
-    # The pooled covariance of a source that can be read only once keeps classes that are left out: it lends its shape only.
-    return replace(found, moments=chosen, within=WithinClass(within.pooled, within.traces[order], full, projected), samples=(sample,))
+    # The pooled covariance of a source that can be read only once keeps classes that are left out: it lends its shape
+    # only.
+    return replace(
+        found,
+        moments=chosen,
+        within=WithinClass(within.pooled, within.traces[order], full, projected),
+        samples=(sample,),
+    )
 
 
 def _recoded(sample: SampledRows, order: npt.NDArray[np.intp], classes: int) -> SampledRows:
@@ -322,10 +338,16 @@ def _recoded(sample: SampledRows, order: npt.NDArray[np.intp], classes: int) -> 
     place[order] = np.arange(order.size)
     codes = place[sample.codes]
     kept = codes >= 0
-    return sample if kept.all() and np.array_equal(codes, sample.codes) else SampledRows(sample.rows[kept], codes[kept], sample.cut)
+    return (
+        sample
+        if kept.all() and np.array_equal(codes, sample.codes)
+        else SampledRows(sample.rows[kept], codes[kept], sample.cut)
+    )
 
 
-def _sentence(judgement: EmbeddingVerdict, optimum: Optimum, matching: Matching, dim: int, extra: dict[str, int]) -> str:
+def _sentence(
+    judgement: EmbeddingVerdict, optimum: Optimum, matching: Matching, dim: int, extra: dict[str, int]
+) -> str:
     """The verdict, with what it rests on."""
     parts = [judgement.sentence]
     if matching.renamed:
@@ -354,7 +376,10 @@ def _sentence(judgement: EmbeddingVerdict, optimum: Optimum, matching: Matching,
 
 
 def _class_rows(off: Deviations, judgement: EmbeddingVerdict, measured: Measured) -> tuple[ClassRow, ...]:
-    """The classes in most trouble first: by pairs that decided the verdict, by sure deviation, classes too small, by possible deviation."""
+    """The classes in most trouble first.
+
+    By pairs that decided the verdict, by sure deviation, classes too small, by possible deviation.
+    """
     deciding = dict(judgement.classes)
     rows = []
     for c, entry in enumerate(off.per_class()):
@@ -377,5 +402,7 @@ def _class_rows(off: Deviations, judgement: EmbeddingVerdict, measured: Measured
             )
         )
     unsure = set(judgement.too_small) | set(judgement.without_direction)
-    order = sorted(rows, key=lambda row: (-row.pairs, -(row.low or 0.0), row.name not in unsure, -(row.high or 180.0), row.name))
+    order = sorted(
+        rows, key=lambda row: (-row.pairs, -(row.low or 0.0), row.name not in unsure, -(row.high or 180.0), row.name)
+    )
     return tuple(order)

@@ -8,7 +8,8 @@ In this order, with all intervals simultaneous and delta the tolerance:
                    not: X says how much these images could have seen, not how far the embedding is from the optimum
     inconclusive   otherwise: some classes have too few images, or there is no certified optimum to be consistent with
 
-The tolerance is there because no trained network attains the optimum: "sampling noise only" (delta = 0) is rejected by any large sample.
+The tolerance is there because no trained network attains the optimum: "sampling noise only" (delta = 0) is rejected by
+any large sample.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ APART_DEG = 20.0  # optimal angle from which on coinciding is a collapse
 TOGETHER_DEG = 10.0
 CONSISTENT_DEG = 15.0
 TIGHT_RHO = 0.7
-# arccos turns one unit of rounding next to a cosine of 1 into a microdegree: an exact embedding must not differ at tolerance 0.
+# arccos turns one unit of rounding next to a cosine of 1 into a microdegree: an exact embedding must not differ at
+# tolerance 0.
 ROUNDING_DEG = 1e-5
 SHOWN_DEG = 0.05  # half of the last digit that sentences show
 NAMED_PAIRS = 3
@@ -57,8 +59,8 @@ class EmbeddingVerdict:
     classes : tuple of (str, int)
         Classes by the number of those pairs that they are in.
     too_small : tuple of str
-        Classes with too few images to tell, the worst first: one image, or the larger part of the uncertainty of a pair that could be
-        off by more than 15 degrees.
+        Classes with too few images to tell, the worst first: one image, or the larger part of the uncertainty of a pair
+        that could be off by more than 15 degrees.
     without_direction : tuple of str
         Classes of several images without a common direction.
     as_predicted : tuple of PairDeviation
@@ -114,7 +116,8 @@ def embedding_verdict(
     tolerance_deg : float
         delta >= 0, degrees: a deviation up to which a pair counts as optimal.
     bracket : bool
-        The geometry is only the best found in too few dimensions, not a certified optimum: nothing is then consistent with "the optimum".
+        The geometry is only the best found in too few dimensions, not a certified optimum: nothing is then consistent
+        with "the optimum".
     missing : tuple of str
         Classes of the geometry without embeddings, to be named.
 
@@ -123,7 +126,9 @@ def embedding_verdict(
     InvalidInputError
         A tolerance that is no number >= 0.
     """
-    delta = _checks.real("tolerance_deg", tolerance_deg, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only")
+    delta = _checks.real(
+        "tolerance_deg", tolerance_deg, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only"
+    )
     upper = np.triu(intervals.tested)
     with np.errstate(invalid="ignore"):
         together = upper & (deviations.angles_high <= TOGETHER_DEG)
@@ -160,7 +165,12 @@ def embedding_verdict(
     sentence += _remarks(held["spread"], median, missing)
     pairs = _pairs(deviations, deciding)
     return EmbeddingVerdict(
-        name, sentence, pairs=pairs, num_pairs=int(deciding.sum()), classes=_by_pairs(directions.names, deciding), **held
+        name,
+        sentence,
+        pairs=pairs,
+        num_pairs=int(deciding.sum()),
+        classes=_by_pairs(directions.names, deciding),
+        **held,
     )
 
 
@@ -223,7 +233,9 @@ def _collapsed(deviations: Deviations, chosen: npt.NDArray[np.bool_]) -> str:
     return f"collapsed: {what} that should be apart {verb} the same way: {_list(parts, number)}{_busiest(deviations.names, chosen)}."
 
 
-def _differs(deviations: Deviations, chosen: npt.NDArray[np.bool_], delta: float, intervals: PairIntervals, bracket: bool) -> str:
+def _differs(
+    deviations: Deviations, chosen: npt.NDArray[np.bool_], delta: float, intervals: PairIntervals, bracket: bool
+) -> str:
     number = int(chosen.sum())
     parts = []
     for pair in _pairs(deviations, chosen)[:NAMED_PAIRS]:
@@ -232,7 +244,9 @@ def _differs(deviations: Deviations, chosen: npt.NDArray[np.bool_], delta: float
         parts.append(f"{_named(deviations, pair)} ({measured})")
     what = "the best geometry found in so few dimensions, which is not certified" if bracket else "the optimum"
     beyond = f"more than {delta:g} degrees beyond sampling noise" if delta else "more than sampling noise explains"
-    some = f"{number} of {_count(intervals.num_pairs, 'pair')} of classes {'is' if number == 1 else 'are'} off by {beyond}"
+    some = (
+        f"{number} of {_count(intervals.num_pairs, 'pair')} of classes {'is' if number == 1 else 'are'} off by {beyond}"
+    )
     return f"differs from {what}: {some}: {_list(parts, number)}{_busiest(deviations.names, chosen)}."
 
 
@@ -249,7 +263,9 @@ def _consistent(deviations: Deviations, intervals: PairIntervals, within: float,
     )
     if within <= delta + SHOWN_DEG:
         return said
-    first, second = np.unravel_index(int(np.nanargmax(np.where(intervals.tested, deviations.high, np.nan))), deviations.high.shape)
+    first, second = np.unravel_index(
+        int(np.nanargmax(np.where(intervals.tested, deviations.high, np.nan))), deviations.high.shape
+    )
     below = f"between {delta:g} and {within:.1f} degrees" if delta else f"up to {within:.1f} degrees"
     widest = f"{deviations.names[min(first, second)]} and {deviations.names[max(first, second)]}"
     return f"{said} Errors {below} are not ruled out with these numbers of images, least of all for classes {widest}."
@@ -269,10 +285,16 @@ def _inconclusive(directions: Directions, held: dict[str, Any], wide: bool, delt
     if within is None:
         reasons.append("no pair of classes could be tested")
     elif wide and not small:
-        reasons.append(f"an angle may be off by {within:.0f} degrees, which the tolerance of {delta:g} degrees does not rule out")
+        reasons.append(
+            f"an angle may be off by {within:.0f} degrees, which the tolerance of {delta:g} degrees does not rule out"
+        )
     tail = ""
     if within is not None and small:
-        tail = f" An angle could be off by up to {within:.0f} degrees there." if wide else f" The others are within {within:.1f} degrees."
+        tail = (
+            f" An angle could be off by up to {within:.0f} degrees there."
+            if wide
+            else f" The others are within {within:.1f} degrees."
+        )
     return f"inconclusive: {'; '.join(reasons)}.{tail}"
 
 

@@ -27,8 +27,8 @@ DIFFERENCE = 1e-5  # step of central differences, near the cube root of rounding
 class Psi(Protocol):
     r"""What a user's loss must offer.
 
-    psi(t_1, ..., t_k) must be convex, strictly increasing in each argument and symmetric under exchange of the negatives, for t_l in
-    [-2/tau, 0]; solvers may try points a little outside.
+    psi(t_1, ..., t_k) must be convex, strictly increasing in each argument and symmetric under exchange of the
+    negatives, for t_l in [-2/tau, 0]; solvers may try points a little outside.
 
     Attributes
     ----------
@@ -85,7 +85,9 @@ class GeneralizedContrastive(Loss):
         missing = [part for part in ("value", "derivative", "is_additive") if not hasattr(self.psi, part)]
         if missing:
             lacks = ", ".join(missing)
-            raise IncompatibleError(f"`psi` must have value, derivative and is_additive; {type(self.psi).__name__} lacks {lacks}")
+            raise IncompatibleError(
+                f"`psi` must have value, derivative and is_additive; {type(self.psi).__name__} lacks {lacks}"
+            )
 
     @property
     def uniform_negatives(self) -> bool:  # type: ignore[override]

@@ -1,20 +1,21 @@
 r"""Exact expectations over the classes of k i.i.d. negatives, for any number of classes and any k.
 
-For one anchor, let n ~ Multinomial(k, p) be the class counts of its negatives, x_j = exp(t_j) with t_j = (A_ij - 1)/tau, and
-Y = a + sum_j n_j x_j. The sum over all C(k+C-1, C-1) counts is replaced by one-dimensional integrals of the probability generating
-function phi(s) = sum_j p_j exp(-s x_j), because 1/Y = int exp(-s Y) ds and log Y = int (exp(-s) - exp(-s Y)) ds/s:
+For one anchor, let n ~ Multinomial(k, p) be the class counts of its negatives, x_j = exp(t_j) with t_j = (A_ij -
+1)/tau, and Y = a + sum_j n_j x_j. The sum over all C(k+C-1, C-1) counts is replaced by one-dimensional integrals of the
+probability generating function phi(s) = sum_j p_j exp(-s x_j), because 1/Y = int exp(-s Y) ds and log Y = int (exp(-s)
+- exp(-s Y)) ds/s:
 
     E log Y                = log M + int [ exp(-M s) - exp(-a s) phi^k ] ds/s                          for any M > 0
     omega_j = E n_j / Y    = int exp(-a s) k p_j exp(-s x_j) phi^(k-1) ds
     E n_j n_l / Y^2        = int s exp(-a s) [ k (k-1) p_j p_l exp(-s (x_j + x_l)) phi^(k-2) + 1{j=l} k p_j exp(-s x_j) phi^(k-1) ] ds
 
-With `positive_required` everything is restricted to the event n_own >= 1 (SupCon with one view): phi^r becomes phi^r - phi_0^r, where
-phi_0 leaves the anchor's own class out.
+With `positive_required` everything is restricted to the event n_own >= 1 (SupCon with one view): phi^r becomes phi^r -
+phi_0^r, where phi_0 leaves the anchor's own class out.
 
-Numerics. M = E Y cancels the first order of the integrand, so log Y keeps its relative accuracy when the risk is tiny, and half of the
-lower tail need not be summed. With s = exp(v)/S the integrands are analytic in |Im v| < pi/2 and the trapezoidal rule with step h
-errs by exp(-pi^2/h): 7e-18 at h = 1/4. Below the first node the integrands of omega are proportional to s to relative accuracy
-s, so the lost tail is a geometric series that the first node's weight absorbs.
+Numerics. M = E Y cancels the first order of the integrand, so log Y keeps its relative accuracy when the risk is tiny,
+and half of the lower tail need not be summed. With s = exp(v)/S the integrands are analytic in |Im v| < pi/2 and the
+trapezoidal rule with step h errs by exp(-pi^2/h): 7e-18 at h = 1/4. Below the first node the integrands of omega are
+proportional to s to relative accuracy s, so the lost tail is a geometric series that the first node's weight absorbs.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ FIRST_NODE = 3e-9  # sigma_0: the tail correction errs by sigma_0^2, below round
 CHUNK = 24  # nodes evaluated at once; the upper end of the range is found while marching
 ENTRIES = 1 << 18  # rows x nodes x columns of one block: 2 MiB, which stays in the second-level cache
 TAIL = -42.0  # log of the relative remainder at which marching stops
-# Without a constant in Y the nodes reach 1e3 / min x, and their squares must be floating-point numbers. The losses refuse temperatures at
-# which cosines could reach this exponent; a trial point of a solver, far from every Gram matrix, may, and must still come back finite.
+# Without a constant in Y the nodes reach 1e3 / min x, and their squares must be floating-point numbers. The losses
+# refuse temperatures at which cosines could reach this exponent; a trial point of a solver, far from every Gram matrix,
+# may, and must still come back finite.
 LARGEST_EXPONENT = 340.0
 LARGEST_GAIN = 20.0  # t <= 0 at every Gram matrix
 
@@ -146,7 +148,8 @@ def _march(counts: Multinomial, t: Array) -> Iterator[_Nodes]:
                     log_rho = np.log1p(-np.exp(np.minimum(log_share, 0.0)))
             yield _Nodes(rows, s, ds, decay, own_decay, log_phi, log_rho)
             start += CHUNK
-            # int_s^inf exp(-a s') exp(-x_j s') phi^(k-1) ds' <= exp(-floor s) phi(s)^(k-1) / floor, since phi decreases.
+            # int_s^inf exp(-a s') exp(-x_j s') phi^(k-1) ds' <= exp(-floor s) phi(s)^(k-1) / floor, since phi
+            # decreases.
             last = s[:, -1]
             remainder = (k - 1) * log_phi[:, -1] if k > 1 else np.zeros_like(last)
             remainder = remainder - floor[rows] * last + np.log(scale[rows] / floor[rows])
@@ -217,10 +220,12 @@ DENSE_MOMENTS = 1 << 25  # entries of the table of all second moments that is st
 
 
 class SecondMoments:
-    """The part of the Hessian of E log Y that is not diagonal, at one t: direction -> sum_l E[n_j n_l / Y^2] x_j x_l direction_l.
+    """The part of the Hessian of E log Y that is not diagonal, at one t: direction -> sum_l E[n_j n_l / Y^2] x_j x_l
+    direction_l.
 
-    Directions are (G, G) perturbations of t; the sum runs over the classes l other than the anchor's own. While the (G, G, G) table of
-    moments fits, it is computed once (a product then costs no quadrature); otherwise each product marches through the nodes.
+    Directions are (G, G) perturbations of t; the sum runs over the classes l other than the anchor's own. While the (G,
+    G, G) table of moments fits, it is computed once (a product then costs no quadrature); otherwise each product
+    marches through the nodes.
     """
 
     def __init__(self, counts: Multinomial, t: Array) -> None:
@@ -234,7 +239,9 @@ class SecondMoments:
         for nodes, pair_tilt, same_tilt in self._tilts():
             self.same[nodes.rows] += np.matmul(same_tilt[:, None, :], nodes.decay)[:, 0, :]
             if self.table is not None:
-                self.table[nodes.rows] += np.matmul((nodes.decay * pair_tilt[:, :, None]).transpose(0, 2, 1), nodes.decay)
+                self.table[nodes.rows] += np.matmul(
+                    (nodes.decay * pair_tilt[:, :, None]).transpose(0, 2, 1), nodes.decay
+                )
 
     def _tilts(self) -> Iterator[tuple[_Nodes, Array, Array]]:
         k, a = self.counts.k, self.counts.a

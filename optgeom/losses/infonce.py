@@ -48,9 +48,8 @@ class InfoNCE(Loss):
     InvalidInputError
         A parameter outside its domain.
 
-    References
-    ----------
-    van den Oord, Li, Vinyals 2018, arXiv 1807.03748. Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (UCL, SCL, imbalance).
+    References ---------- van den Oord, Li, Vinyals 2018, arXiv 1807.03748. Nguyen, Aeron, Brown, Ishwar 2026, arXiv
+    2605.11291 (UCL, SCL, imbalance).
     """
 
     temperature: float = 0.1
@@ -62,12 +61,16 @@ class InfoNCE(Loss):
 
     def __post_init__(self) -> None:
         _checks.real("temperature", self.temperature, above=0.0, hint="usual values are 0.05 to 1")
-        _checks.integer("negatives", self.negatives, at_least=1, infinite=True, hint="use inf for the limit of many negatives")
+        _checks.integer(
+            "negatives", self.negatives, at_least=1, infinite=True, hint="use inf for the limit of many negatives"
+        )
         _checks.real("alpha", self.alpha, at_least=0.0, hint="1 keeps the positive in the denominator, 0 leaves it out")
         _checks.choice("negatives_reduction", self.negatives_reduction, ("sum", "mean"))
         _checks.choice("sampling", self.sampling, ("ucl", "scl"))
         if self.negatives == math.inf and self.negatives_reduction == "sum":
-            raise InvalidInputError("`negatives_reduction` must be 'mean' for infinitely many negatives; got 'sum' (their sum is infinite)")
+            raise InvalidInputError(
+                "`negatives_reduction` must be 'mean' for infinitely many negatives; got 'sum' (their sum is infinite)"
+            )
         if self.alpha == 0 and self.negatives != math.inf and 2 / self.temperature > LARGEST_EXPONENT:
             raise InvalidInputError(
                 f"`temperature` must be >= {2 / LARGEST_EXPONENT:.4f} for alpha = 0 and finitely many negatives; got {self.temperature!r} "

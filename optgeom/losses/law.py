@@ -1,7 +1,8 @@
 """The law of one negative, seen from an anchor: who is compared with whom, and how often.
 
-Classes of one group have the same probability, so a law is stored per group: entry (g, h) speaks of ONE class of group h, other than
-the anchor's own class, seen from one anchor class of group g. A program without groups is the case where every group holds one class.
+Classes of one group have the same probability, so a law is stored per group: entry (g, h) speaks of ONE class of group
+h, other than the anchor's own class, seen from one anchor class of group g. A program without groups is the case where
+every group holds one class.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class NegativeLaw:
     other : (G, G)
         Probability p[i, j] of one such class j of group h for an anchor i of group g; 0 where count is 0.
     own : (G,)
-        Probability p[i, i] that the negative has the anchor's own class (a class collision). own + sum_h count * other = 1.
+        Probability p[i, i] that the negative has the anchor's own class (a class collision). own + sum_h count * other
+        = 1.
     """
 
     count: Array
@@ -63,17 +65,22 @@ def explicit(matrix: npt.ArrayLike, num_classes: int) -> NegativeLaw:
     Raises
     ------
     InvalidInputError
-        If the matrix is not (C, C), has a negative or non-finite entry, or a row whose sum differs from 1 by more than rounding.
+        If the matrix is not (C, C), has a negative or non-finite entry, or a row whose sum differs from 1 by more than
+        rounding.
     """
     given = np.asarray(matrix)
     # Rows of a narrower floating type sum to 1 within its own rounding.
     slack = 1e-9 if given.dtype.kind != "f" else max(1e-9, 4 * num_classes * float(np.finfo(given.dtype).eps))
     law = given.astype(np.float64)
     if law.shape != (num_classes, num_classes):
-        raise InvalidInputError(f"`negative_law` must have shape (C, C) = ({num_classes}, {num_classes}) in class order; got {law.shape}")
+        raise InvalidInputError(
+            f"`negative_law` must have shape (C, C) = ({num_classes}, {num_classes}) in class order; got {law.shape}"
+        )
     if not np.all(np.isfinite(law)) or law.min() < 0:
         row, column = np.argwhere(~(law >= 0) | ~np.isfinite(law))[0]
-        raise InvalidInputError(f"`negative_law` must hold finite probabilities >= 0; got {law[row, column]} in row {row}, column {column}")
+        raise InvalidInputError(
+            f"`negative_law` must hold finite probabilities >= 0; got {law[row, column]} in row {row}, column {column}"
+        )
     sums = law.sum(axis=1)
     worst = int(np.argmax(np.abs(sums - 1)))
     if abs(sums[worst] - 1) > slack:

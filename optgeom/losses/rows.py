@@ -1,7 +1,7 @@
 r"""One anchor's expected loss as a function of its row of the Gram matrix, for every anchor group at once.
 
-Everything is a function of t = (A - 1)/tau <= 0, a (G, G) array whose entry (g, h) stands for one class j of group h other than the
-anchor's own class i of group g (the diagonal is the other classes of the same group). The risk is
+Everything is a function of t = (A - 1)/tau <= 0, a (G, G) array whose entry (g, h) stands for one class j of group h
+other than the anchor's own class i of group g (the diagonal is the other classes of the same group). The risk is
 
     F = sum_g m_g anchor_weight_g value_g(t_g),        pull_gh = d value_g / d t_ij   for one such class j.
 
@@ -131,7 +131,9 @@ class LogSumRows(RowLoss):
         top = np.where(np.isfinite(top), top, 0.0)
         shares = np.exp(terms - top[:, None])
         total = np.exp(log_offset - top) + shares.sum(axis=1)
-        return np.asarray(shares / (np.where(total > 0, total, 1.0)[:, None] * np.where(self.count > 0, self.count, 1.0)))
+        return np.asarray(
+            shares / (np.where(total > 0, total, 1.0)[:, None] * np.where(self.count > 0, self.count, 1.0))
+        )
 
     def log_pull(self, t: Array) -> Array:
         return np.asarray(self.log_weight + t - self._log_sum(t)[:, None])
@@ -155,7 +157,10 @@ class LogSumRows(RowLoss):
 
 @dataclass(frozen=True)
 class LinearRows(RowLoss):
-    """value_g = constant + sum_h count_gh p_gh t_gh: one negative without the positive in the denominator (k = 1, alpha = 0)."""
+    """value_g = constant + sum_h count_gh p_gh t_gh.
+
+    One negative without the positive in the denominator (k = 1, alpha = 0).
+    """
 
     count: Array
     anchor_weight: Array
@@ -181,7 +186,8 @@ class LinearRows(RowLoss):
 class MultinomialRows(RowLoss):
     """value_g = log_factor + E log( a + sum_j n_j exp(t_j) ) with k i.i.d. negatives, exactly (`expectation`).
 
-    `log_factor` is log q; for alpha > 0 the value is written log(alpha) + E log(Y / a), which is exact when the risk is tiny.
+    `log_factor` is log q; for alpha > 0 the value is written log(alpha) + E log(Y / a), which is exact when the risk is
+    tiny.
     """
 
     count: Array

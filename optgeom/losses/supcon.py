@@ -25,7 +25,8 @@ SINGLETONS = ("zero", "skip")
 
 @dataclass(frozen=True)
 class SupCon(Loss):
-    r"""SupCon (L_out, all positives averaged, anchor excluded) over batches of N images drawn i.i.d., with V views each.
+    r"""SupCon (L_out, all positives averaged, anchor excluded) over batches of N images drawn i.i.d., with V views
+    each.
 
     At collapsed features, with t_j = (A_ij - 1)/tau:
 
@@ -42,8 +43,9 @@ class SupCon(Loss):
     views : int
         V >= 1.
     singletons : {"zero", "skip"}
-        With one view, an anchor may have no positive: `zero` counts it as 0 (SupContrast), `skip` leaves it out of numerator and
-        denominator, i.e. F_zero / sum_i lam_i P(n_i >= 1) (pytorch-metric-learning). The geometry is the same.
+        With one view, an anchor may have no positive: `zero` counts it as 0 (SupContrast), `skip` leaves it out of
+        numerator and denominator, i.e. F_zero / sum_i lam_i P(n_i >= 1) (pytorch-metric-learning). The geometry is the
+        same.
 
     Raises
     ------
@@ -65,7 +67,11 @@ class SupCon(Loss):
         _checks.integer("views", self.views, at_least=1)
         _checks.choice("singletons", self.singletons, SINGLETONS)
         least = 2 if self.views >= 2 else 3
-        why = "one view: two images leave nothing to contrast with" if least == 3 else "images in a batch; inf for the limit"
+        why = (
+            "one view: two images leave nothing to contrast with"
+            if least == 3
+            else "images in a batch; inf for the limit"
+        )
         _checks.integer("batch_size", self.batch_size, at_least=least, infinite=True, hint=why)
 
     @property
@@ -105,8 +111,8 @@ class SupConFullBatch(Loss):
 
         F = sum_i (n_i / n) log( (n_i - 1) + sum_{j != i} n_j exp((A_ij - 1)/tau) )        (`zero`)
 
-    A singleton class has no positive: it carries no anchor term and acts as a negative only, and all singletons coincide at the
-    optimum. `skip` divides by the rows that have a positive instead of n.
+    A singleton class has no positive: it carries no anchor term and acts as a negative only, and all singletons
+    coincide at the optimum. `skip` divides by the rows that have a positive instead of n.
 
     Parameters
     ----------
@@ -158,4 +164,9 @@ class SupConFullBatch(Loss):
         return LogSumRows(count, np.where(with_positive, rows, 0.0) / total, rows - 1.0, log_weight)
 
     def describe(self) -> dict[str, Any]:
-        return {"name": "supcon-full", "temperature": self.temperature, "views": self.views, "singletons": self.singletons}
+        return {
+            "name": "supcon-full",
+            "temperature": self.temperature,
+            "views": self.views,
+            "singletons": self.singletons,
+        }

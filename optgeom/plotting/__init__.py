@@ -1,4 +1,7 @@
-"""Pictures of results: they read what was computed and return matplotlib figures and axes; no global state, no windows."""
+"""Pictures of results: they read what was computed and return matplotlib figures and axes.
+
+No global state, no windows.
+"""
 
 from optgeom.plotting.figures import require_matplotlib, save_figure
 from optgeom.plotting.geometry import plot_angles, plot_geometry, plot_gram, plot_spectrum

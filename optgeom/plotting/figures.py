@@ -36,9 +36,16 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
 
 def scaled_style(points: float) -> dict[str, Any]:
-    """Settings of a figure whose text has `points`: lines, ticks and paddings go with the text, or small figures are all padding."""
+    """Settings of a figure whose text has `points`.
+
+    Lines, ticks and paddings go with the text, or small figures are all padding.
+    """
     scale = points / 10.0  # matplotlib's own settings go with 10 points
-    ticks = {f"{axis}tick.major.{part}": size * scale for axis in "xy" for part, size in (("size", 3.5), ("pad", 3.5), ("width", 0.8))}
+    ticks = {
+        f"{axis}tick.major.{part}": size * scale
+        for axis in "xy"
+        for part, size in (("size", 3.5), ("pad", 3.5), ("width", 0.8))
+    }
     return {
         "font.size": points,
         "axes.titlesize": points * 1.05,
@@ -91,7 +98,8 @@ def legend_below(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: float = DOTS_PER_INCH) -> None:
-    """Write a figure to `.png`, `.svg` or `.pdf`, in one step and without the date: the same figure gives the same file.
+    """Write a figure to `.png`, `.svg` or `.pdf`, in one step and without the date: the same figure gives the same
+    file.
 
     Raises
     ------

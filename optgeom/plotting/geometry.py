@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_CELLS = 1500  # rows of a heat map: more than a picture has pixels; beyond, one cell stands for a group of equal classes
+MOST_CELLS = (
+    1500  # rows of a heat map: more than a picture has pixels; beyond, one cell stands for a group of equal classes
+)
 NAMED_CLASSES = 20  # more names than this cannot be read
 NUMBERED_CLASSES = 8  # up to here each cell shows its angle
 CELL_INCHES = 1.2  # width of the figure for each class that its number in a cell needs
-DEVIATION_DEG = 30.0  # pairs all nearer to the simplex than this: show the deviation, since the cosines would all have one colour
+DEVIATION_DEG = (
+    30.0  # pairs all nearer to the simplex than this: show the deviation, since the cosines would all have one colour
+)
 NOTHING_DEG = 1e-5  # deviations below are rounding of cosines near -1 and 1
 DRAWN_DIAGONAL = 250  # a one-cell diagonal of more rows is thinner than a pixel and would come out dashed
 ZERO_EIGENVALUE = 1e-7  # as in the definition of the rank
@@ -34,7 +38,8 @@ INCHES_PER_CHARACTER = 0.0076  # a character's width for each point of font size
 
 
 def plot_geometry(geometry: Geometry, size: tuple[float, float] | None = None) -> Figure:
-    """One figure: Gram matrix, angles against frequency, eigenvalues, and for up to four classes in up to three dimensions the prototypes.
+    """One figure: Gram matrix, angles against frequency, eigenvalues, and for up to four classes in up to three
+    dimensions the prototypes.
 
     Parameters
     ----------
@@ -98,8 +103,8 @@ def label(name: str, width: int = 14) -> str:
 def plot_gram(geometry: Geometry, axes: Axes | None = None) -> Axes:
     """Heat map of the angles between class means, most frequent class first.
 
-    Cosines on [-1, 1] where they differ much; otherwise the deviation of the angles from the balanced simplex, with a range of its own,
-    because at small temperatures all cosines have nearly the same value. Red is always closer.
+    Cosines on [-1, 1] where they differ much; otherwise the deviation of the angles from the balanced simplex, with a
+    range of its own, because at small temperatures all cosines have nearly the same value. Red is always closer.
     """
     axes = axes or figures.new_axes()
     groups, of_classes = _rows(geometry)
@@ -128,7 +133,10 @@ def plot_gram(geometry: Geometry, axes: Axes | None = None) -> Axes:
         title = f"All pairs at {reference:.2f}°, the balanced simplex"
     axes.set_title(title)
     _gram_ticks(geometry, axes, of_classes, groups.size)
-    if geometry.num_classes <= NUMBERED_CLASSES and axes.figure.bbox.width / axes.figure.dpi > CELL_INCHES * geometry.num_classes:
+    if (
+        geometry.num_classes <= NUMBERED_CLASSES
+        and axes.figure.bbox.width / axes.figure.dpi > CELL_INCHES * geometry.num_classes
+    ):
         _gram_numbers(axes, np.degrees(arccos_clipped(cosines)), image, none)
     return axes
 
@@ -200,7 +208,9 @@ def _gram_numbers(axes: Axes, angles: Array, image: Any, none: npt.NDArray[np.bo
             continue
         red, green, blue, _ = image.cmap(image.norm(image.get_array()[row, column]))
         dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-        axes.text(column, row, f"{angle:.1f}°", ha="center", va="center", color="white" if dark else BLACK, fontsize="small")
+        axes.text(
+            column, row, f"{angle:.1f}°", ha="center", va="center", color="white" if dark else BLACK, fontsize="small"
+        )
 
 
 def plot_angles(geometry: Geometry, axes: Axes | None = None) -> Axes:
@@ -251,7 +261,10 @@ def _angle_summary(geometry: Geometry, groups: npt.NDArray[np.intp]) -> tuple[Ar
 
 
 def plot_spectrum(geometry: Geometry, axes: Axes | None = None) -> Axes:
-    """Eigenvalues of the Gram matrix, largest first, with the rank marked; those below 1e-7 count as zero and lie on the lower edge."""
+    """Eigenvalues of the Gram matrix, largest first, with the rank marked.
+
+    Those below 1e-7 count as zero and lie on the lower edge.
+    """
     axes = axes or figures.new_axes()
     from matplotlib.ticker import MaxNLocator
 
@@ -263,7 +276,12 @@ def plot_spectrum(geometry: Geometry, axes: Axes | None = None) -> Axes:
     axes.plot(position[positive], values[positive], "o", color=BLUE, label="eigenvalue", **look)
     # On the lower edge, in the coordinates of the axes: a logarithmic axis has no place for zero.
     zeros = np.zeros(int((~positive).sum()))
-    edge: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "color": GREY, "markerfacecolor": "white", "zorder": 3}
+    edge: dict[str, Any] = {
+        "transform": axes.get_xaxis_transform(),
+        "color": GREY,
+        "markerfacecolor": "white",
+        "zorder": 3,
+    }
     axes.plot(position[~positive], zeros, "o", label="zero", **edge, **look)
     highest, least = float(values[0]), float(values[positive].min())
     if highest > LOG_RATIO * least:

@@ -1,4 +1,7 @@
-"""Figures as SVG to stand inside a page: text in the page's font, lines in its colours, nothing that it would have to fetch."""
+"""Figures as SVG to stand inside a page.
+
+Text in the page's font, lines in its colours, nothing that it would have to fetch.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,13 @@ def inline_svg(draw: Callable[[Axes], Any], size: tuple[float, float], name: str
     import matplotlib
 
     ink = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), BLACK)
-    style = {**figures.scaled_style(POINTS), **ink, "svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif"}
+    style = {
+        **figures.scaled_style(POINTS),
+        **ink,
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,
+        "font.family": "sans-serif",
+    }
     with matplotlib.rc_context(style), warnings.catch_warnings():
         # The page's fonts draw the text, so that it does not matter which characters matplotlib's own font has.
         warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from")

@@ -72,7 +72,11 @@ class Axis:
 
     @cached_property
     def centres(self) -> Array:
-        return np.arange(len(self.values), dtype=np.float64) if self.categorical else np.array(self.values, dtype=np.float64)
+        return (
+            np.arange(len(self.values), dtype=np.float64)
+            if self.categorical
+            else np.array(self.values, dtype=np.float64)
+        )
 
     @cached_property
     def edges(self) -> Array:
@@ -103,7 +107,9 @@ class Axis:
             return
         (axes.set_xlim if which == "x" else axes.set_ylim)(low, high)
         if self.categorical:
-            (axes.set_xticks if which == "x" else axes.set_yticks)(self.centres, [tick_words(value) for value in self.values])
+            (axes.set_xticks if which == "x" else axes.set_yticks)(
+                self.centres, [tick_words(value) for value in self.values]
+            )
 
     def threshold(self, row: Row) -> float:
         """Threshold of minority collapse in the units of this axis; NaN where there is none."""
@@ -141,7 +147,9 @@ def _unevenness(rows: list[Row], column: str) -> float:
     steps = np.diff(np.log(values) if column in LOGARITHMIC else values)
     if steps.size > 1:
         return float(steps.std() / steps.mean())
-    return 0.0 if column == "majority" and values[-1] < 0.999 else 0.5  # too few to tell: shares are easier to read than odds
+    return (
+        0.0 if column == "majority" and values[-1] < 0.999 else 0.5
+    )  # too few to tell: shares are easier to read than odds
 
 
 def second_axis(rows: list[Row], column: str | None) -> Axis:
@@ -193,7 +201,10 @@ def _panel_title(values: dict[str, Any]) -> str:
 
 
 def _words(values: dict[str, Any], names: tuple[str, ...]) -> list[str]:
-    """Parameters in words; where the negatives come from belongs to their number, or says itself that it is about them."""
+    """Parameters in words.
+
+    Where the negatives come from belongs to their number, or says itself that it is about them.
+    """
     words = []
     for name in names:
         word = say(name, values[name])
@@ -206,7 +217,9 @@ def say(name: str, value: Any) -> str:
     if value is None or value == "":
         return ""
     if name == "negatives":
-        return "1 negative" if value == 1 else "infinitely many negatives" if value == math.inf else f"{value} negatives"
+        return (
+            "1 negative" if value == 1 else "infinitely many negatives" if value == math.inf else f"{value} negatives"
+        )
     if name == "batch_size":
         return "large batches (limit)" if value == math.inf else f"batches of {value} images"
     if name == "sampling":

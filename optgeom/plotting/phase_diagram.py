@@ -1,4 +1,7 @@
-"""The phase diagram of a scan: where classes keep their own directions, where they collapse, and the exact frontier in between."""
+"""The phase diagram of a scan.
+
+Where classes keep their own directions, where they collapse, and the exact frontier in between.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# Light to dark in the order of the loss of dimensions, so that a grey print says the same; blue and orange for the colour-blind.
+# Light to dark in the order of the loss of dimensions, so that a grey print says the same; blue and orange for the
+# colour-blind.
 COLOURS = {"spread": "#cfe2f0", "partial-collapse": "#f2a541", "minority-collapse": "#7a2e12", "uncertified": "#f4f4f4"}
 WORDS = {
     "spread": "spread: every class has its own direction",
@@ -64,8 +68,8 @@ def plot_phase_diagram(
     Returns
     -------
     matplotlib.figure.Figure
-        Unknown to pyplot; `save_figure` or its own `savefig` writes it. A scan in which nothing but the imbalance varies is drawn as the
-        smallest angle against it.
+        Unknown to pyplot; `save_figure` or its own `savefig` writes it. A scan in which nothing but the imbalance
+        varies is drawn as the smallest angle against it.
 
     Raises
     ------
@@ -84,7 +88,9 @@ def plot_phase_diagram(
     upwards, across = class_axis(rows, y), second_axis(rows, x)
     panels = panels_of(rows, across.column)
     if len(panels) > MOST_PANELS:
-        raise InvalidInputError(f"a phase diagram has at most {MOST_PANELS} panels; got {len(panels)} (scan fewer values, or choose `x`)")
+        raise InvalidInputError(
+            f"a phase diagram has at most {MOST_PANELS} panels; got {len(panels)} (scan fewer values, or choose `x`)"
+        )
     columns = _columns(len(panels))
     lines = -(-len(panels) // columns)
     width, height = size or (WIDTH, 1.5 + (3.6 if columns == 1 else 2.9 if columns == 2 else 2.3) * lines)
@@ -143,7 +149,10 @@ def _draw_map(axes: Axes, rows: list[Row], across: Axis, upwards: Axis, colour: 
         axes.pcolormesh(x, y, image, rasterized=True)
     # A cell without a geometry must catch the eye, however small it is.
     axes.add_collection(
-        PatchCollection(hatched, facecolor=COLOURS["uncertified"], edgecolor=BLACK, hatch="////", linewidth=0.2, zorder=2), autolim=False
+        PatchCollection(
+            hatched, facecolor=COLOURS["uncertified"], edgecolor=BLACK, hatch="////", linewidth=0.2, zorder=2
+        ),
+        autolim=False,
     )
     _draw_frontier(axes, rows, across, upwards)
 
@@ -158,7 +167,10 @@ def _frontier(rows: list[Row], across: Axis, upwards: Axis) -> tuple[Array, Arra
 def _draw_frontier(axes: Axes, rows: list[Row], across: Axis, upwards: Axis) -> None:
     x, y = _frontier(rows, across, upwards)
     if across.categorical:  # between two numbers of negatives there is nothing to go through
-        x, y = np.repeat(x, 3) + np.tile([-0.5, 0.5, 0.5], x.size), np.repeat(y, 3) * np.tile([1.0, 1.0, np.nan], y.size)
+        x, y = (
+            np.repeat(x, 3) + np.tile([-0.5, 0.5, 0.5], x.size),
+            np.repeat(y, 3) * np.tile([1.0, 1.0, np.nan], y.size),
+        )
     if upwards.inside(y).any():
         _line(axes, x, y)
     else:
@@ -170,7 +182,9 @@ def _line(axes: Axes, x: Array, y: Array) -> None:
 
     width = 1.6
     halo = [Stroke(linewidth=width + 2.0, foreground="white"), Normal()]
-    axes.plot(x, y, color=BLACK, linewidth=width, path_effects=halo, label=FRONTIER, scalex=False, scaley=False, zorder=3)
+    axes.plot(
+        x, y, color=BLACK, linewidth=width, path_effects=halo, label=FRONTIER, scalex=False, scaley=False, zorder=3
+    )
 
 
 def _beyond(rows: list[Row], upwards: Axis) -> str:
@@ -195,7 +209,9 @@ def _note(axes: Axes, text: str, height: float) -> None:
     if text:
         box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "boxstyle": "round,pad=0.3"}
         side, points = "top" if height > 0.5 else "bottom", 0.85 * figures.text_points()
-        axes.text(0.5, height, text, transform=axes.transAxes, ha="center", va=side, fontsize=points, bbox=box, zorder=4)
+        axes.text(
+            0.5, height, text, transform=axes.transAxes, ha="center", va=side, fontsize=points, bbox=box, zorder=4
+        )
 
 
 def _draw_angles(axes: Axes, rows: list[Row], upwards: Axis) -> None:
@@ -209,7 +225,16 @@ def _draw_angles(axes: Axes, rows: list[Row], upwards: Axis) -> None:
     shown = sorted((upwards.index(row), row["min_angle_deg"]) for row in rows if row["certified"])
     places = upwards.centres[[place for place, _ in shown]]
     angles = [angle for _, angle in shown]
-    axes.plot(places, angles, color=BLACK, marker="o", markersize=2 if len(rows) > 10 else 4, linewidth=1.2, scalex=False, clip_on=False)
+    axes.plot(
+        places,
+        angles,
+        color=BLACK,
+        marker="o",
+        markersize=2 if len(rows) > 10 else 4,
+        linewidth=1.2,
+        scalex=False,
+        clip_on=False,
+    )
     axes.set_ylim(0, max(axes.get_ylim()[1], 1.1 * max(angles, default=0.0), 10.0))
     threshold = upwards.threshold(rows[0])
     if upwards.inside(np.array([threshold])).any():
@@ -221,7 +246,9 @@ def _draw_angles(axes: Axes, rows: list[Row], upwards: Axis) -> None:
 def _label(figure: Figure, axes: Any, panels: int, across: Axis, upwards: Axis) -> None:
     """Labels on the outer panels only; above an empty place the last panel of a column is an outer one."""
     single = len(across.values) == 1
-    figure.supylabel("smallest angle between two classes (degrees)" if single else upwards.label, fontsize=figures.text_points())
+    figure.supylabel(
+        "smallest angle between two classes (degrees)" if single else upwards.label, fontsize=figures.text_points()
+    )
     lines, columns = axes.shape
     for column in range(min(columns, panels)):
         lowest = axes[lines - 1 if (lines - 1) * columns + column < panels else lines - 2, column]
@@ -236,7 +263,9 @@ def _legend(figure: Figure, rows: list[Row], drawn: list[Axes], colour: str) -> 
     handles: list[Any] = []
     for kind in COLOURS:
         if kind in present and (colour == "regime" or kind == "uncertified"):
-            hatch: dict[str, Any] = {"hatch": "////", "edgecolor": BLACK} if kind == "uncertified" else {"edgecolor": "#8a8a8a"}
+            hatch: dict[str, Any] = (
+                {"hatch": "////", "edgecolor": BLACK} if kind == "uncertified" else {"edgecolor": "#8a8a8a"}
+            )
             handles.append(Patch(facecolor=COLOURS[kind], label=WORDS[kind], linewidth=0.6, **hatch))
     handles += [line for axes in drawn for line in axes.lines if line.get_label() == FRONTIER][:1]
     if handles:

@@ -35,7 +35,8 @@ def add_axes(geometry: Geometry, figure: Figure, place: Any = 111) -> Axes:
 
 
 def plot_prototypes(geometry: Geometry, axes: Axes | None = None) -> Axes:
-    """Class means as arrows on the unit circle (rank 1 or 2) or the unit sphere (rank 3), the most frequent class upwards.
+    """Class means as arrows on the unit circle (rank 1 or 2) or the unit sphere (rank 3), the most frequent class
+    upwards.
 
     Parameters
     ----------
@@ -67,7 +68,10 @@ def plot_prototypes(geometry: Geometry, axes: Axes | None = None) -> Axes:
 
 
 def _oriented(vectors: Array, order: Any) -> Array:
-    """The same vectors in a frame of their own: the most frequent upwards, the next to the right, the third to the front."""
+    """The same vectors in a frame of their own.
+
+    The most frequent upwards, the next to the right, the third to the front.
+    """
     frame: list[Array] = []
     for vector in [*vectors[order], *np.eye(vectors.shape[1])]:
         rest = vector - sum((axis * (axis @ vector) for axis in frame), np.zeros_like(vector))

@@ -61,7 +61,15 @@ def plot_realization(found: Realization, size: tuple[float, float] | None = None
     _map(figure, axes[1], target, f"Target {name}, up to a constant{hidden}", (low, high, "viridis"), words, room)
     _map(figure, axes[2], realised, f"Realised {name}", (low, high, "viridis"), words, room)
     if not np.isfinite(realised).any():
-        axes[2].text(0.5, 0.5, "only a limit:\nno embedding", transform=axes[2].transAxes, ha="center", va="center", fontsize=points)
+        axes[2].text(
+            0.5,
+            0.5,
+            "only a limit:\nno embedding",
+            transform=axes[2].transAxes,
+            ha="center",
+            va="center",
+            fontsize=points,
+        )
     _residuals(axes[3], target, realised, name, found, room)
     return figure
 
@@ -88,7 +96,10 @@ def _thinned(order: Any) -> Any:
 
 
 def _matrices(found: Realization, chosen: Any) -> tuple[Array, Array, Array]:
-    """Weights, target and realised similarities of the samples chosen; NaN on the diagonal and where there is no number."""
+    """Weights, target and realised similarities of the samples chosen.
+
+    NaN on the diagonal and where there is no number.
+    """
     held, tau = found.weights, found.temperature
     index = held.index[chosen]
     logs = held.log_rows[np.ix_(index, index)].copy()
@@ -123,7 +134,13 @@ def _range(*matrices: Array) -> tuple[float, float]:
 
 
 def _map(
-    figure: Figure, axes: Axes, matrix: Array, title: str, colours: tuple[float, float, str], words: str, room: tuple[float, float]
+    figure: Figure,
+    axes: Axes,
+    matrix: Array,
+    title: str,
+    colours: tuple[float, float, str],
+    words: str,
+    room: tuple[float, float],
 ) -> None:
     from matplotlib.ticker import MaxNLocator
 
@@ -141,7 +158,9 @@ def _map(
     bar.ax.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
 
 
-def _residuals(axes: Axes, target: Array, realised: Array, name: str, found: Realization, room: tuple[float, float]) -> None:
+def _residuals(
+    axes: Axes, target: Array, realised: Array, name: str, found: Realization, room: tuple[float, float]
+) -> None:
     from matplotlib.ticker import MaxNLocator
 
     width, points = room
@@ -165,7 +184,14 @@ def _residuals(axes: Axes, target: Array, realised: Array, name: str, found: Rea
     margin = 0.05 * (high - low) if high - low > FLAT else 0.5
     axes.set_xlim(low - margin, high + margin)
     axes.set_ylim(low - margin, high + margin)
-    axes.plot([low - margin, high + margin], [low - margin, high + margin], color=GREY, linewidth=1, linestyle="--", label="equal")
+    axes.plot(
+        [low - margin, high + margin],
+        [low - margin, high + margin],
+        color=GREY,
+        linewidth=1,
+        linestyle="--",
+        label="equal",
+    )
     axes.plot(x, y, ".", color=BLUE, markersize=3 if x.size < 5000 else 1.5, alpha=0.5, rasterized=True)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(5, steps=STEPS))

@@ -1,4 +1,7 @@
-"""Picture of a recovery: where positives go, how much the true latents lose, and the angles that are optimal instead."""
+"""Picture of a recovery.
+
+Where positives go, how much the true latents lose, and the angles that are optimal instead.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
     from optgeom.sampling.recover import Recovery
 
 POSITIVES = 120  # of each anchor in the picture of the sphere
-ANCHORS = {2: [[1.0, 0.2], [-0.5, 0.9], [-0.3, -1.0]], 3: [[-0.3, -0.5, 0.82], [0.75, -0.6, 0.3], [-0.8, -0.6, 0.02], [0.2, -0.75, -0.6]]}
+ANCHORS = {
+    2: [[1.0, 0.2], [-0.5, 0.9], [-0.3, -1.0]],
+    3: [[-0.3, -0.5, 0.82], [0.75, -0.6, 0.3], [-0.8, -0.6, 0.02], [0.2, -0.75, -0.6]],
+}
 COLOURS = (ORANGE, BLUE, GREEN, "#CC79A7")
 ELEVATION = np.radians(18)  # of the eye above the equator
 MOST_PAIRS = 20_000  # of the panel of angles
@@ -31,10 +37,11 @@ NEAR = 0.03  # cosines that differ less look the same
 
 
 def plot_recovery(found: Recovery, size: tuple[float, float] | None = None) -> Figure:
-    """Three panels under the verdict: where positives may be, losses above the optimum, and optimal cosines against those of the latents.
+    """Three panels under the verdict: where positives may be, losses above the optimum, and optimal cosines against
+    those of the latents.
 
-    The first is the sphere with a few anchors and their positives (up to three dimensions), or how much every direction changes from anchor
-    to positive (more dimensions, and observed pairs, with the threshold of "fixed").
+    The first is the sphere with a few anchors and their positives (up to three dimensions), or how much every direction
+    changes from anchor to positive (more dimensions, and observed pairs, with the threshold of "fixed").
 
     Parameters
     ----------
@@ -79,7 +86,8 @@ def _title(axes: Axes, text: str, room: float) -> None:
     axes.set_title(_wrapped(text, room, 1.05 * points))
 
 
-# --- where positives may be --------------------------------------------------------------------------------------------------------------
+# --- where positives may be
+# --------------------------------------------------------------------------------------------------------------
 
 
 def _sphere(axes: Axes, found: Recovery, room: float) -> None:
@@ -91,7 +99,9 @@ def _sphere(axes: Axes, found: Recovery, room: float) -> None:
     axes.plot(np.cos(turn), np.sin(turn), color=GREY, linewidth=0.8)
     if d == 3:
         for height in (-0.6, 0.0, 0.6):
-            ring = np.column_stack([np.sqrt(1 - height**2) * np.cos(turn), np.sqrt(1 - height**2) * np.sin(turn), np.full(200, height)])
+            ring = np.column_stack(
+                [np.sqrt(1 - height**2) * np.cos(turn), np.sqrt(1 - height**2) * np.sin(turn), np.full(200, height)]
+            )
             x, y, near = _seen(ring)
             axes.plot(np.where(near, x, np.nan), y, color=GREY, linewidth=0.5, alpha=0.6)
     rng = np.random.default_rng(0)
@@ -101,7 +111,9 @@ def _sphere(axes: Axes, found: Recovery, room: float) -> None:
         z = np.empty(d)
         z[order] = shown
         positives = law.sample(rng, np.tile(z, (POSITIVES, 1)))[:, order]
-        x, y, near = _seen(positives) if d == 3 else (positives[:, 0], positives[:, 1], np.ones(POSITIVES, dtype=np.bool_))
+        x, y, near = (
+            _seen(positives) if d == 3 else (positives[:, 0], positives[:, 1], np.ones(POSITIVES, dtype=np.bool_))
+        )
         edge = _edge(law, shown)
         if edge is not None:
             across, up, front = _seen(edge)
@@ -120,7 +132,10 @@ def _sphere(axes: Axes, found: Recovery, room: float) -> None:
 
 
 def _edge(law: Conditional, anchor: Array) -> Array | None:
-    """(200, 3) the circle that holds the positives of an anchor, or ends its cap; None where there is no such circle."""
+    """(200, 3) the circle that holds the positives of an anchor, or ends its cap.
+
+    None where there is no such circle.
+    """
     turn = np.linspace(0, 2 * np.pi, 200)
     if law.dimension == 3 and len(law.fixed) == 1:
         radius = np.hypot(anchor[0], anchor[1])
@@ -146,7 +161,9 @@ def _changes(axes: Axes, found: Recovery, room: float) -> None:
     d = seen.variation.size
     change = seen.variation[:MOST_BARS]
     place = np.arange(1, change.size + 1)
-    axes.bar(place, change, width=0.75, color=[ORANGE if k < seen.fixed_dimensions else BLUE for k in range(change.size)])
+    axes.bar(
+        place, change, width=0.75, color=[ORANGE if k < seen.fixed_dimensions else BLUE for k in range(change.size)]
+    )
     for x in place[: seen.fixed_dimensions]:  # a bar of no height must still be seen
         axes.plot([x - 0.375, x + 0.375], [change[x - 1]] * 2, color=ORANGE, linewidth=2.5, solid_capstyle="butt")
     axes.axhline(np.sqrt(2 / d), color=GREY, linestyle="--", label="if positives did not depend on anchors")
@@ -162,7 +179,8 @@ def _changes(axes: Axes, found: Recovery, room: float) -> None:
     _title(axes, f"Positives: {seen.reason}", room)
 
 
-# --- losses ------------------------------------------------------------------------------------------------------------------------------
+# --- losses
+# ------------------------------------------------------------------------------------------------------------------------------
 
 
 def ladder(found: Recovery) -> list[tuple[str, float, float]]:
@@ -222,11 +240,13 @@ def _dimensions(count: int) -> str:
     return f"{count} dimension{'' if count == 1 else 's'}"
 
 
-# --- angles ------------------------------------------------------------------------------------------------------------------------------
+# --- angles
+# ------------------------------------------------------------------------------------------------------------------------------
 
 
 def angle_pairs(found: Recovery) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """Cosines of the latents, at the optimum over any dimension, and whether one can be the positive of the other, for pairs of points.
+    """Cosines of the latents, at the optimum over any dimension, and whether one can be the positive of the other, for
+    pairs of points.
 
     At most 20 000 pairs: of those in each other's support, and of the others, half of the room each.
     """

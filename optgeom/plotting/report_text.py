@@ -56,7 +56,9 @@ ADVICE = {
 UNCERTIFIED = Advice(
     "The embedding has fewer dimensions than the optimum needs. The best geometry in so few dimensions is not certified, so nothing can be "
     "called consistent with it.",
-    ("Use an embedding dimension of at least the rank that the optimum needs, or read the angles below as a comparison, not as a test.",),
+    (
+        "Use an embedding dimension of at least the rank that the optimum needs, or read the angles below as a comparison, not as a test.",
+    ),
 )
 
 # One line for each metric, by name; formulas and sources are in the docstrings of `optgeom.embeddings.metrics`.
@@ -91,7 +93,9 @@ def name_of(text: str, width: int = NAME_WIDTH) -> str:
 
 def visible(text: str) -> str:
     """The same text with a mark in place of characters that steer a terminal or that no page may hold."""
-    return "".join("\ufffd" if unicodedata.category(one) in ("Cc", "Cs") and one not in "\t\n\r" else one for one in text)
+    return "".join(
+        "\ufffd" if unicodedata.category(one) in ("Cc", "Cs") and one not in "\t\n\r" else one for one in text
+    )
 
 
 def told(text: str, validation: Validation) -> str:
@@ -114,7 +118,9 @@ def headline(validation: Validation) -> str:
     number, tested = judged.num_pairs, validation.intervals.num_pairs
     if validation.verdict == "consistent":
         within = judged.within_deg or 0.0
-        seen = f"to within {within:.1f} degrees" if within <= judged.tolerance_deg else "as far as these images can tell"
+        seen = (
+            f"to within {within:.1f} degrees" if within <= judged.tolerance_deg else "as far as these images can tell"
+        )
         return f"The class means are where the loss wants them, {seen}"
     some = f"{number} of {tested} pairs of classes" if tested > 1 else "The pair of classes"
     are, have = ("is", "has") if number == 1 else ("are", "have")

@@ -1,4 +1,7 @@
-"""Pictures of a training run: the loss against its optimal value, the distance of the Gram matrices, the angles over time."""
+"""Pictures of a training run.
+
+The loss against its optimal value, the distance of the Gram matrices, the angles over time.
+"""
 
 from __future__ import annotations
 
@@ -61,13 +64,23 @@ def plot_training(records: Records, geometry: Geometry) -> Figure:
 
 
 def plot_loss(records: Records, axes: Axes) -> Axes:
-    """Loss of every logged window; the dashed line is the smallest expectation, around which batches of other classes scatter."""
+    """Loss of every logged window.
+
+    The dashed line is the smallest expectation, around which batches of other classes scatter.
+    """
     steps = [record["step"] for record in records]
     axes.plot(steps, [record["loss"] for record in records], color=BLUE, marker=_marker(records))
     optimal = records[-1].get("optimal_loss")
     if optimal is not None:
         axes.axhline(optimal, color=BLACK, linestyle="--", linewidth=1.0)
-        axes.annotate("optimum", (0.99, optimal), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points", ha="right")
+        axes.annotate(
+            "optimum",
+            (0.99, optimal),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="right",
+        )
     axes.set(xlabel="step", title="Loss")
     return axes
 
@@ -86,7 +99,10 @@ def plot_distance(records: Records, axes: Axes) -> Axes:
 
 
 def plot_angles_over_time(records: Records, geometry: Geometry, axes: Axes) -> Axes:
-    """Angle of every pair of classes (up to 12 classes), the optimal one dashed; above, the largest error of an angle."""
+    """Angle of every pair of classes (up to 12 classes), the optimal one dashed.
+
+    Above, the largest error of an angle.
+    """
     angles = [record.get("angles_deg") for record in records]
     steps = [record["step"] for record in records]
     if any(entry is None for entry in angles):
@@ -106,8 +122,14 @@ def plot_angles_over_time(records: Records, geometry: Geometry, axes: Axes) -> A
         axes.plot(steps, values[:, pair], color=colours[pair], marker=_marker(records))
         axes.axhline(optimal[pair], color=colours[pair], linestyle="--", linewidth=0.8)
         if named and all(abs(optimal[pair] - other) > LABEL_DEGREES for other in taken):
-            words = f"{short(geometry.names[first[pair]], 10)}, {short(geometry.names[second[pair]], 10)}".replace("$", r"\$")
-            place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "textcoords": "offset points"}
+            words = f"{short(geometry.names[first[pair]], 10)}, {short(geometry.names[second[pair]], 10)}".replace(
+                "$", r"\$"
+            )
+            place: dict[str, Any] = {
+                "xycoords": ("axes fraction", "data"),
+                "xytext": (3, 0),
+                "textcoords": "offset points",
+            }
             axes.annotate(words, (1.0, optimal[pair]), va="center", color=colours[pair], annotation_clip=False, **place)
             taken.append(float(optimal[pair]))
     axes.set(xlabel="step", title="Angles of class means (degrees)")

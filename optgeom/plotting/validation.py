@@ -1,6 +1,8 @@
-"""Pictures of a validation: learned against optimal angles as heat maps, pair by pair and by class size; and the two spectra.
+"""Pictures of a validation: learned against optimal angles as heat maps, pair by pair and by class size; and the two
+spectra.
 
-Colours are translucent and lines have the colours of `figures`, so that the same picture can stand on a light and on a dark page.
+Colours are translucent and lines have the colours of `figures`, so that the same picture can stand on a light and on a
+dark page.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 
 NUMBERED_CLASSES = 10  # up to here each cell of a map shows its angle
 MOST_CELLS = 240  # rows of a map: about what a page has pixels for; beyond, a cell is the mean over a block of pairs
-EXTREMES = 0.02  # share of the learned angles that may lie beyond the colours: noise of a few tiny classes must not take all of them
+# share of the learned angles that may lie beyond the colours: noise of a few tiny classes must not take all of them
+EXTREMES = 0.02
 BARS = 400  # pairs up to which every interval is drawn
 POINTS = 6000  # pairs up to which every pair is a point; beyond, the picture shows how many there are
 WORST = 150  # intervals drawn where there are more pairs than `BARS`
 NARROW_DEG = 0.5  # optimal angles that differ less than this are one column: spread sideways, or they hide each other
-# Translucent where the angle is that of the simplex: the ground of the page, whatever its colour, is the middle of the scale.
+# Translucent where the angle is that of the simplex: the ground of the page, whatever its colour, is the middle of the
+# scale.
 CLOSER, APART = (0.86, 0.30, 0.13), (0.13, 0.47, 0.83)
 NOTHING = (0.5, 0.5, 0.5, 0.3)
 
@@ -42,8 +46,9 @@ def frequency_order(validation: Validation) -> npt.NDArray[np.intp]:
 def plot_angle_map(validation: Validation, which: str, axes: Axes | None = None) -> Axes:
     """Heat map of pairs of classes, most frequent class first.
 
-    The learned and the optimal angles have one scale: red is closer than in the balanced simplex, blue further apart. "off" is by how
-    much an angle certainly misses its optimum, 0 where its interval holds it: red is closer than at the optimum, blue further apart.
+    The learned and the optimal angles have one scale: red is closer than in the balanced simplex, blue further apart.
+    "off" is by how much an angle certainly misses its optimum, 0 where its interval holds it: red is closer than at the
+    optimum, blue further apart.
 
     Parameters
     ----------
@@ -139,7 +144,10 @@ def _name_classes(validation: Validation, order: npt.NDArray[np.intp], axes: Axe
 
 
 def plot_angle_scatter(validation: Validation, axes: Axes | None = None) -> Axes:
-    """Learned against optimal angle of every pair with its interval, and the band of the tolerance; orange where the two differ."""
+    """Learned against optimal angle of every pair with its interval, and the band of the tolerance.
+
+    Orange where the two differ.
+    """
     axes = axes or figures.new_axes()
     pairs = _Pairs(validation)
     best, found = pairs.optimal, pairs.learned
@@ -159,7 +167,9 @@ def plot_angle_scatter(validation: Validation, axes: Axes | None = None) -> Axes
         line = np.array([low, high])
         axes.set_xlabel("optimal angle (degrees)")
     edge = np.array([low, high])
-    axes.fill_between(edge, line - delta, line + delta, color=GREY, alpha=0.3, linewidth=0, label=f"tolerance, {delta:g}°")
+    axes.fill_between(
+        edge, line - delta, line + delta, color=GREY, alpha=0.3, linewidth=0, label=f"tolerance, {delta:g}°"
+    )
     axes.plot(edge, line, color=GREY, linestyle="--", linewidth=1)
     pairs.draw(axes, place, found, pairs.low_angle, pairs.high_angle)
     axes.set_xlim(low, high)
@@ -219,7 +229,9 @@ class _Pairs:
         """Points and intervals; of very many, their density (in the logarithm of sizes) and the worst."""
         number = x.size
         if number == 0:
-            axes.text(0.5, 0.5, "no pair of classes could be tested", transform=axes.transAxes, ha="center", va="center")
+            axes.text(
+                0.5, 0.5, "no pair of classes could be tested", transform=axes.transAxes, ha="center", va="center"
+            )
             return
         if number > POINTS:
             self._density(axes, x, y, by_size)
@@ -251,7 +263,10 @@ class _Pairs:
 
 
 def plot_spectra(validation: Validation, axes: Axes | None = None) -> Axes:
-    """Eigenvalues of the learned and of the optimal Gram matrix, largest first; noise makes small learned ones negative."""
+    """Eigenvalues of the learned and of the optimal Gram matrix, largest first.
+
+    Noise makes small learned ones negative.
+    """
     from matplotlib.ticker import MaxNLocator
 
     axes = axes or figures.new_axes()
@@ -259,7 +274,16 @@ def plot_spectra(validation: Validation, axes: Axes | None = None) -> Axes:
     position = np.arange(1, learned.size + 1)
     few = learned.size <= 60
     if learned.size:
-        axes.plot(position, best, "o" if few else "-", color=BLACK, markerfacecolor="none", markersize=7, linewidth=1.4, label="optimal")
+        axes.plot(
+            position,
+            best,
+            "o" if few else "-",
+            color=BLACK,
+            markerfacecolor="none",
+            markersize=7,
+            linewidth=1.4,
+            label="optimal",
+        )
         axes.plot(position, learned, "o", color=BLUE, markersize=4 if few else 2, markeredgewidth=0)
         axes.plot([], [], "o", color=BLUE, markersize=4, markeredgewidth=0, label="learned")
         axes.axhline(0, color=GREY, linewidth=0.8)

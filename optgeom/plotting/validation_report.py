@@ -28,7 +28,11 @@ _COLUMNS = (
     {"key": "cdnv", "head": "CDNV", "title": "largest class-distance normalised variance; 0 is best"},
     {"key": "nearest_mean", "head": "accuracy", "title": "share of its images whose nearest class mean is its own"},
     {"key": "cac", "head": "CAC", "title": "share of its own class among the nearest 5 % of the images"},
-    {"key": "saa", "head": "SAA", "title": "share of its images whose nearest neighbour is another view of the same image"},
+    {
+        "key": "saa",
+        "head": "SAA",
+        "title": "share of its images whose nearest neighbour is another view of the same image",
+    },
 )
 _TERMS = {
     "direction": "class means point elsewhere than at the optimum",
@@ -79,7 +83,11 @@ def render_report(found: Validation) -> str:
         r2_reason=report_text.reason_without_r2(found),
         risk=_risk(found),
         figures=drawn,
-        columns=[column for column in _COLUMNS if any(finite(getattr(row, column["key"])) is not None for row in found.classes)],
+        columns=[
+            column
+            for column in _COLUMNS
+            if any(finite(getattr(row, column["key"])) is not None for row in found.classes)
+        ],
         shown=SHOWN_CLASSES,
         most=MOST_CLASSES,
         pairs=found.worst_pairs(SHOWN_PAIRS),
@@ -98,14 +106,29 @@ def _markup(svg: str) -> Any:
 
 
 def _pictures(found: Validation) -> list[dict[str, str]]:
-    """Pictures with what they show, in the order of the page; without a tested pair only what is known of the optimum."""
+    """Pictures with what they show, in the order of the page.
+
+    Without a tested pair only what is known of the optimum.
+    """
     number, pairs = found.num_classes, found.intervals.num_pairs
     simplex = f"{simplex_angle_deg(max(number, 2)):.1f}°"
     scale = f"Red: closer together than in the balanced simplex ({simplex}, the line on the scale); blue: further apart; grey: no angle."
     many = f"{pairs} pair{'' if pairs == 1 else 's'} of classes"
     drawn: list[tuple[str, Any, tuple[float, float], str, str]] = [
-        ("learned", _map("learned"), MAP_SIZE, f"Heat map of the learned angles of {number} classes", f"{scale} Scale of both maps."),
-        ("optimal", _map("optimal"), MAP_SIZE, f"Heat map of the optimal angles of {number} classes", f"{_regime(found)} {scale}"),
+        (
+            "learned",
+            _map("learned"),
+            MAP_SIZE,
+            f"Heat map of the learned angles of {number} classes",
+            f"{scale} Scale of both maps.",
+        ),
+        (
+            "optimal",
+            _map("optimal"),
+            MAP_SIZE,
+            f"Heat map of the optimal angles of {number} classes",
+            f"{_regime(found)} {scale}",
+        ),
         (
             "scatter",
             validation.plot_angle_scatter,
@@ -139,7 +162,10 @@ def _pictures(found: Validation) -> list[dict[str, str]]:
         ),
     ]
     shown = [one for one in drawn if pairs or one[0] == "optimal"]
-    return [{"svg": inline_svg(partial(draw, found), size, name, title, said), "caption": said} for name, draw, size, title, said in shown]
+    return [
+        {"svg": inline_svg(partial(draw, found), size, name, title, said), "caption": said}
+        for name, draw, size, title, said in shown
+    ]
 
 
 def _map(which: str) -> Callable[..., Any]:
@@ -156,7 +182,11 @@ def _compared(found: Validation) -> list[tuple[str, str]]:
     geometry = found.geometry
     classes = f"{found.num_classes}" + (f" of the {geometry.num_classes} of the optimum" if found.missing else "")
     smallest, largest = int(found.directions.counts.min()), int(found.directions.counts.max())
-    images = f"{found.num_images} in {found.dim} dimensions, {smallest}" + (f" to {largest}" if largest > smallest else "") + " a class"
+    images = (
+        f"{found.num_images} in {found.dim} dimensions, {smallest}"
+        + (f" to {largest}" if largest > smallest else "")
+        + " a class"
+    )
     loss = describe_loss(geometry.loss)
     return [
         ("Embeddings", "arrays in memory" if found.embeddings_from == "`embeddings`" else found.embeddings_from),
@@ -171,13 +201,19 @@ def _compared(found: Validation) -> list[tuple[str, str]]:
 def _risk(found: Validation) -> dict[str, Any]:
     risk = found.excess_risk
     values = {name: getattr(risk, name) for name in _TERMS}
-    terms = [{"name": name, "value": value, "text": _TERMS[name]} for name, value in values.items() if value is not None]
+    terms = [
+        {"name": name, "value": value, "text": _TERMS[name]} for name, value in values.items() if value is not None
+    ]
     whole = sum(max(term["value"], 0.0) for term in terms)
     for term in terms:
         term["share"] = max(term["value"], 0.0) / whole if whole > 0 else 0.0
     if risk.within_error:
         terms[-1]["text"] += f" (± {_percent(risk.within_error)})"
-    return {"total": risk.total, "terms": terms, "reason": report_text.told(risk.reason or ("" if terms else "it was not computed"), found)}
+    return {
+        "total": risk.total,
+        "terms": terms,
+        "reason": report_text.told(risk.reason or ("" if terms else "it was not computed"), found),
+    }
 
 
 def _metrics(found: Validation) -> Iterable[dict[str, Any]]:
@@ -197,7 +233,11 @@ def _facts(found: Validation) -> list[tuple[str, str]]:
     geometry, norms = found.geometry, found.norms
     about = report_text.about
     unit = found.excess_risk.unit
-    source = {"projected": "exact, from a second pass", "full": "from a covariance a class", "pooled": "from one covariance for all"}
+    source = {
+        "projected": "exact, from a second pass",
+        "full": "from a covariance a class",
+        "pooled": "from one covariance for all",
+    }
     facts = [
         ("Optimum", describe_regime(geometry)),
         ("Certificate", describe_certificate(geometry)),
@@ -205,7 +245,10 @@ def _facts(found: Validation) -> list[tuple[str, str]]:
         ("Rank of the optimum", f"{geometry.rank} of at most {geometry.num_classes - 1}"),
         ("Unit of the excess risk", "n/a" if unit is None else about(unit, 6)),
         ("Pairs tested", str(found.intervals.num_pairs)),
-        ("Confidence", f"{100 * (1 - found.intervals.alpha):g} % for all pairs at once; variances {source[found.intervals.source]}"),
+        (
+            "Confidence",
+            f"{100 * (1 - found.intervals.alpha):g} % for all pairs at once; variances {source[found.intervals.source]}",
+        ),
         ("Rows read", str(found.num_rows)),
         ("Images compared", str(found.num_images)),
         ("Rows ignored by label", str(sum(found.ignored.values()))),
@@ -221,19 +264,26 @@ def _lists(found: Validation) -> list[dict[str, Any]]:
     """What was left out and done, where there is something."""
     name_of = report_text.name_of
     held = found.judgement
-    predicted = [f"{name_of(found.names[pair.first])} and {name_of(found.names[pair.second])}" for pair in held.as_predicted]
+    predicted = [
+        f"{name_of(found.names[pair.first])} and {name_of(found.names[pair.second])}" for pair in held.as_predicted
+    ]
     groups: list[tuple[str, list[str]]] = [
         ("Notes", [report_text.told(note, found) for note in found.notes]),
         ("Classes with too few images to tell", [name_of(name) for name in held.too_small]),
         ("Classes without a common direction", [name_of(name) for name in held.without_direction]),
         ("Pairs that coincide, as the optimum predicts", predicted),
         ("Classes of the optimum without embeddings, left out", [name_of(name) for name in found.missing]),
-        ("Classes of the embeddings that the optimum does not have, left out", [_counted(*entry) for entry in found.extra.items()]),
+        (
+            "Classes of the embeddings that the optimum does not have, left out",
+            [_counted(*entry) for entry in found.extra.items()],
+        ),
         ("Rows ignored by their label", [_counted(*entry) for entry in found.ignored.items()]),
         ("Matched classes: embeddings to optimum", [f"{name_of(a)} to {name_of(b)}" for a, b in found.matched.items()]),
     ]
     return [
-        {"title": title, "entries": entries[:LISTED], "more": max(len(entries) - LISTED, 0)} for title, entries in groups if entries
+        {"title": title, "entries": entries[:LISTED], "more": max(len(entries) - LISTED, 0)}
+        for title, entries in groups
+        if entries
     ]
 
 
@@ -252,4 +302,3 @@ def _percent(value: float) -> str:
     if percent == 0 or abs(percent) < 1e-12:
         return "0 %"
     return f"{percent:.1f} %" if abs(percent) >= 1 else f"{percent:.2g} %"
-

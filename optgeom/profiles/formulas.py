@@ -43,7 +43,9 @@ def zipf(classes: int, exponent: float, name: str) -> npt.NDArray[np.float64]:
     logs = -exponent * np.log(np.arange(1, classes + 1))
     weights = np.exp(logs - logs.max())
     if weights.min() < np.finfo(np.float64).tiny:
-        raise InvalidInputError(f"profile `{name}`: the rarest class is below the range of floats; got s = {exponent:g} (lower s)")
+        raise InvalidInputError(
+            f"profile `{name}`: the rarest class is below the range of floats; got s = {exponent:g} (lower s)"
+        )
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
@@ -53,12 +55,18 @@ def majority(classes: int, share: float) -> npt.NDArray[np.float64]:
 
 
 def _floors(values: list[float], name: str, stride: int = 1) -> npt.NDArray[np.int64]:
-    """Floors that rounding cannot push below the whole number that was meant; value k belongs to class ``k * stride``."""
-    # 5000 * (1/100)^(9/9) is 50 on paper; powers and quotients are right to a few 1e-16, so 1e-9 below is rounding and nothing else.
+    """Floors that rounding cannot push below the whole number that was meant.
+
+    Value k belongs to class ``k * stride``.
+    """
+    # 5000 * (1/100)^(9/9) is 50 on paper; powers and quotients are right to a few 1e-16, so 1e-9 below is rounding and
+    # nothing else.
     floors = [round(value) if abs(value - round(value)) <= 1e-9 * value else math.floor(value) for value in values]
     if 0 in floors:
         index = floors.index(0) * stride
-        raise InvalidInputError(f"profile `{name}` must leave a sample in every class; got 0 for class {index} (lower IF or raise n_max)")
+        raise InvalidInputError(
+            f"profile `{name}` must leave a sample in every class; got 0 for class {index} (lower IF or raise n_max)"
+        )
     return np.array(floors, dtype=np.int64)
 
 
@@ -66,7 +74,9 @@ def _classes(name: str, text: str) -> int:
     number = _whole(text)
     if number is None or not 2 <= number <= MOST_CLASSES:
         reason = "no geometry with one class: " if number == 1 else ""
-        raise InvalidInputError(f"profile `{name}`: {reason}C must be a whole number >= 2; got {text!r} (at most {MOST_CLASSES})")
+        raise InvalidInputError(
+            f"profile `{name}`: {reason}C must be a whole number >= 2; got {text!r} (at most {MOST_CLASSES})"
+        )
     return number
 
 
@@ -112,7 +122,10 @@ def _zipf(name: str, given: list[str]) -> npt.NDArray[np.float64]:
 
 def _majority(name: str, given: list[str]) -> npt.NDArray[np.float64]:
     smallest = float(np.finfo(np.float64).tiny)
-    return majority(_classes(name, given[0]), _real(name, "lambda", given[1], smallest, 1 - 2**-53, "a number strictly between 0 and 1"))
+    return majority(
+        _classes(name, given[0]),
+        _real(name, "lambda", given[1], smallest, 1 - 2**-53, "a number strictly between 0 and 1"),
+    )
 
 
 FORMULAS: dict[str, Formula] = {
@@ -136,7 +149,9 @@ FORMULAS: dict[str, Formula] = {
         _step,
     ),
     "zipf": Formula("zipf:C:s", "proportions ~ i^-s", "Zipf's law", _zipf),
-    "majority": Formula("majority:C:lambda", "one class with proportion lambda, the others equal", "formula", _majority),
+    "majority": Formula(
+        "majority:C:lambda", "one class with proportion lambda, the others equal", "formula", _majority
+    ),
 }
 
 
@@ -153,5 +168,7 @@ def evaluate(name: str) -> tuple[Formula, npt.NDArray[np.int64] | npt.NDArray[np
     parts = formula.usage.split(":")[1:]
     needed = sum(not part.endswith("]") for part in parts)
     if not needed <= len(arguments) <= len(parts):
-        raise InvalidInputError(f"profile `{name}` must be written {formula.usage}; got {len(arguments)} values after {kind!r}")
+        raise InvalidInputError(
+            f"profile `{name}` must be written {formula.usage}; got {len(arguments)} values after {kind!r}"
+        )
     return formula, formula.evaluate(name, arguments)

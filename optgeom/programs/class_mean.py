@@ -2,9 +2,9 @@ r"""The class-mean Gram program: class proportions x loss x sampling law.
 
     minimise  F(A) = sum_i lam_i E[ psi( (A_ij - 1)/tau, ... ) ]     over  A positive semidefinite, diag A = 1.
 
-Classes of equal probability have equal cosines with every other class (arXiv 2605.11291, theorem 3), so A is kept in group form: a
-(G, G) matrix `cosines` with the cosine between one class of group g and another class of group h; the diagonal is the cosine within
-the group, and 1 where the group holds a single class.
+Classes of equal probability have equal cosines with every other class (arXiv 2605.11291, theorem 3), so A is kept in
+group form: a (G, G) matrix `cosines` with the cosine between one class of group g and another class of group h; the
+diagonal is the cosine within the group, and 1 where the group holds a single class.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class ClassMeanProgram:
 
     @classmethod
     def build(cls, classes: ClassDistribution, loss: Loss, grouped: bool = True) -> ClassMeanProgram:
-        """Bind a loss to class proportions; `grouped=False` keeps every class apart, as an explicit negative law needs."""
+        """Bind a loss to class proportions.
+
+        `grouped=False` keeps every class apart, as an explicit negative law needs.
+        """
         groups = classes.groups
         if not (grouped and loss.respects_groups):
             groups = _apart(classes, loss.coincident(groups)[groups.index])
@@ -73,7 +76,8 @@ class ClassMeanProgram:
         return float(np.sum(np.where(weight > 0, weight * value, 0.0)))
 
     def log_gradient(self, cosines: Array) -> Array:
-        """(G, G) log of G'_ij = (lam_i pull_ij + lam_j pull_ji) / (2 tau): half the derivative in A_ij = A_ji, for one pair of classes.
+        """(G, G) log of G'_ij = (lam_i pull_ij + lam_j pull_ji) / (2 tau): half the derivative in A_ij = A_ji, for one
+        pair of classes.
 
         -inf where a pair exerts no force, or where no pair exists (a group of one class, diagonal).
         """
@@ -119,11 +123,17 @@ class ClassMeanProgram:
         return derivative
 
     def pair_counts(self) -> Array:
-        """(G, G) number of ordered pairs of different classes between two groups: m_g m_h, and m_g (m_g - 1) on the diagonal."""
+        """(G, G) number of ordered pairs of different classes between two groups.
+
+        M_g m_h, and m_g (m_g - 1) on the diagonal.
+        """
         return np.asarray(self.sizes[:, None] * self.rows.count)
 
     def resampled(self, power: float) -> ClassMeanProgram:
-        """The program of proportions lam^power (counts bent likewise, the largest kept): the homotopy from balanced to given classes."""
+        """The program of proportions lam^power (counts bent likewise, the largest kept).
+
+        The homotopy from balanced to given classes.
+        """
         groups = self.groups
         bent = np.exp(power * np.log(groups.proportions / groups.proportions.max()))
         bent /= np.sum(groups.sizes * bent)
@@ -134,7 +144,10 @@ class ClassMeanProgram:
         return replace(self, groups=bent_groups, rows=self.loss.rows(bent_groups))
 
     def merged(self) -> ClassMeanProgram:
-        """The program in which every coincident group is one pseudo-class; solvers see this one, certificates the original."""
+        """The program in which every coincident group is one pseudo-class.
+
+        Solvers see this one, certificates the original.
+        """
         if not self.coincident.any():
             return self
         groups = replace(self.groups, sizes=np.where(self.coincident, 1, self.sizes))

@@ -1,11 +1,12 @@
 r"""Symmetric matrices that do not change when equal classes are exchanged, without ever writing down all C x C entries.
 
-Such a matrix B is given by sizes m_g, its entries b_gh between two different classes of groups g and h, and its diagonal d_g. On the
-span of the normalised group indicators it acts as the G x G matrix
+Such a matrix B is given by sizes m_g, its entries b_gh between two different classes of groups g and h, and its
+diagonal d_g. On the span of the normalised group indicators it acts as the G x G matrix
 
     S_gh = sqrt(m_g m_h) b_gh,      S_gg = d_g + (m_g - 1) b_gg,
 
-and on the vectors of group g that sum to zero (m_g - 1 dimensions) as the number d_g - b_gg. These are all its eigenvalues.
+and on the vectors of group g that sum to zero (m_g - 1 dimensions) as the number d_g - b_gg. These are all its
+eigenvalues.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-r"""The contrastive loss on points of a latent sphere: positive law x masses of negatives x cosine similarity, the anchor included.
+r"""The contrastive loss on points of a latent sphere: positive law x masses of negatives x cosine similarity, the
+anchor included.
 
-Points z_1..z_n stand for a continuum. With w_ij the probability that j is the positive of i, and masses m_ik of the negatives,
+Points z_1..z_n stand for a continuum. With w_ij the probability that j is the positive of i, and masses m_ik of the
+negatives,
 
     minimise  L(A) = (1/n) sum_i [ log sum_k m_ik exp(A_ik/tau) - sum_j w_ij A_ij/tau ]
 
-over A positive semidefinite with unit diagonal, both sums over all points. The weighted program leaves the anchor out; on a continuum
-that would remove a neighbourhood of it from thin slices, where it is a sizeable part of the support. All masses 1: InfoNCE. Masses
-1 - rho + rho n/n_c within the n_c points of a connected component of the support and 1 - rho across: the support-corrected loss, in which
-at rho = 1 components do not see each other.
+over A positive semidefinite with unit diagonal, both sums over all points. The weighted program leaves the anchor out;
+on a continuum that would remove a neighbourhood of it from thin slices, where it is a sizeable part of the support. All
+masses 1: InfoNCE. Masses 1 - rho + rho n/n_c within the n_c points of a connected component of the support and 1 - rho
+across: the support-corrected loss, in which at rho = 1 components do not see each other.
 
 References
 ----------
@@ -64,7 +66,10 @@ class SamplingProgram:
 
     @cached_property
     def bound(self) -> float:
-        """H = -(1/n) sum_ij w_ij log(w_ij/m_ij): no Gram matrix has a lower loss, and L = H iff A_ij/tau = log(w_ij/m_ij) + c_i."""
+        """H = -(1/n) sum_ij w_ij log(w_ij/m_ij).
+
+        No Gram matrix has a lower loss, and L = H iff A_ij/tau = log(w_ij/m_ij) + c_i.
+        """
         kept = self.rows > 0
         ratio = np.where(kept, self.rows, 1.0) / np.where(kept, self.masses, 1.0)
         return -float(np.sum(self.rows * np.log(ratio))) / self.num_samples
@@ -91,7 +96,10 @@ class SamplingProgram:
         return np.asarray(found)
 
     def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
-        """Derivative of the gradient along a symmetric direction of zero diagonal: P_ij (D_ij - sum_k P_ik D_ik)/tau in row i."""
+        """Derivative of the gradient along a symmetric direction of zero diagonal.
+
+        P_ij (D_ij - sum_k P_ik D_ik)/tau in row i.
+        """
         p = self.probabilities(cosines)
         factor = 2 * self.temperature**2 * self.num_samples
 

@@ -6,8 +6,8 @@ With row-normalised weights w~_ij = w_ij / sum_{k != i} w_ik over n samples and 
 
 over A positive semidefinite with unit diagonal.
 
-Samples with the same label have the same rows of W and form groups, exactly as equal classes do; entry (g, h) speaks of one sample of
-group g and ANOTHER sample of group h.
+Samples with the same label have the same rows of W and form groups, exactly as equal classes do; entry (g, h) speaks of
+one sample of group g and ANOTHER sample of group h.
 
 References
 ----------
@@ -37,7 +37,8 @@ class WeightedProgram:
     count : (G, G)
         Number of other samples: m_h, and m_g - 1 on the diagonal.
     rows : (G, G)
-        w~ of one sample of group g for another one of group h; sum_h count * rows = 1, or 0 for samples without a positive.
+        w~ of one sample of group g for another one of group h; sum_h count * rows = 1, or 0 for samples without a
+        positive.
     anchored : (G,) bool
         Samples with a positive. The others carry no term of the loss and act as negatives only (n still counts them).
     temperature : float

@@ -1,4 +1,7 @@
-"""realize: does an embedding attain the entropic bound of weighted InfoNCE; if not, what is the optimum, and how far from the bound?"""
+"""realize: does an embedding attain the entropic bound of weighted InfoNCE.
+
+If not, what is the optimum, and how far from the bound?
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ class Realization:
     entropic_bound : float
         H: no embedding has a lower loss.
     optimal_loss : float
-        The least loss (for the limit of a hard scheme in Euclidean space, its infimum); in too low a dimension the best found.
+        The least loss (for the limit of a hard scheme in Euclidean space, its infimum); in too low a dimension the best
+        found.
     gap_to_bound : float
         optimal_loss - entropic_bound, the mean relative entropy of the rows.
     lower_bound : float
@@ -53,7 +57,8 @@ class Realization:
     solver : str
     iterations : int
     cailliez : CailliezGeometry or None
-        With `constant="cailliez"`, the geometry of that constant, with its own loss, to compare. Nothing else here is about it.
+        With `constant="cailliez"`, the geometry of that constant, with its own loss, to compare. Nothing else here is
+        about it.
     """
 
     weights: Weights
@@ -90,16 +95,19 @@ class Realization:
 
     @property
     def regime(self) -> str:
-        """"realizable", "degenerate" or "inconsistent"."""
+        """ "realizable", "degenerate" or "inconsistent"."""
         return self.verdict.regime
 
     @property
     def certified(self) -> bool:
         """Whether the loss is within the tolerance of its lower bound."""
-        return self.bracket is None and self.optimal_loss - self.lower_bound <= self.tolerance * (1 + abs(self.optimal_loss))
+        return self.bracket is None and self.optimal_loss - self.lower_bound <= self.tolerance * (
+            1 + abs(self.optimal_loss)
+        )
 
     def embedding(self, dim: int | None = None) -> Array:
-        """(n, dim) rows of the geometry: unit vectors (cosine) or points (Euclidean); zeros fill columns beyond its rank.
+        """(n, dim) rows of the geometry: unit vectors (cosine) or points (Euclidean); zeros fill columns beyond its
+        rank.
 
         Raises
         ------
@@ -161,11 +169,12 @@ def realize(
 ) -> Realization:
     r"""Distance geometry of weighted InfoNCE.
 
-        L(S) = -(1/n) sum_i sum_{j != i} w~_ij log( exp s_ij / sum_{k != i} exp s_ik ) >= H = -(1/n) sum_ij w~_ij log w~_ij,
+        L(S) = -(1/n) sum_i sum_{j != i} w~_ij log( exp s_ij / sum_{k != i} exp s_ik ) >= H = -(1/n) sum_ij w~_ij log
+        w~_ij,
 
-    with equality iff s_ij = log w_ij + c_i. The latent similarity is s = cos/tau on the sphere, or -|z_i - z_j|^2/tau. Positive weights
-    that are not symmetric, whose bound no symmetric s attains, have the optimum of the best symmetric s in Euclidean space
-    (`symmetric_fit`).
+    with equality iff s_ij = log w_ij + c_i. The latent similarity is s = cos/tau on the sphere, or -|z_i - z_j|^2/tau.
+    Positive weights that are not symmetric, whose bound no symmetric s attains, have the optimum of the best symmetric
+    s in Euclidean space (`symmetric_fit`).
 
     Parameters
     ----------
@@ -178,11 +187,13 @@ def realize(
     tolerance : float
         Gap of the certificate, relative to 1 + |loss|.
     search : bool
-        Look for the largest temperature at which inconsistent cosine targets become realizable (some ten times the work).
+        Look for the largest temperature at which inconsistent cosine targets become realizable (some ten times the
+        work).
 
     constant : {"lingoes", "cailliez"}
-        Euclidean similarity: the geometry of the bound adds Lingoes' constant to squared distances, which the loss does not see.
-        "cailliez" adds, to compare, the geometry with a constant added to distances: it misses the bound, and `cailliez` says by how much.
+        Euclidean similarity: the geometry of the bound adds Lingoes' constant to squared distances, which the loss does
+        not see. "cailliez" adds, to compare, the geometry with a constant added to distances: it misses the bound, and
+        `cailliez` says by how much.
 
     Returns
     -------
@@ -204,7 +215,9 @@ def realize(
     held = weights if isinstance(weights, Weights) else Weights.from_matrix(weights)
     if constant == "cailliez":
         if similarity == "cosine":
-            raise InvalidInputError("`constant` must be lingoes with cosine similarity; got 'cailliez' (it is about Euclidean distances)")
+            raise InvalidInputError(
+                "`constant` must be lingoes with cosine similarity; got 'cailliez' (it is about Euclidean distances)"
+            )
         compared = realize(held, similarity, temperature, dim, tolerance, search)
         return replace(compared, cailliez=cailliez_geometry(held, temperature))
     verdict = judge(held, similarity, temperature, dim, search)
@@ -216,7 +229,21 @@ def realize(
             target = -euclidean.squared_distances(held, temperature, verdict.shift) / temperature
         gap = entropy.gap_to_bound(held, target)
         rank = None if verdict.ranks is None else min(verdict.ranks)
-        return _result(held, similarity, temperature, dim, verdict, bound, gap, bound, tolerance, rank, verdict.unique, "closed form", 0)
+        return _result(
+            held,
+            similarity,
+            temperature,
+            dim,
+            verdict,
+            bound,
+            gap,
+            bound,
+            tolerance,
+            rank,
+            verdict.unique,
+            "closed form",
+            0,
+        )
     if similarity == "euclidean" and not held.symmetric and not held.hard:
         return _asymmetric(held, temperature, dim, verdict, bound, tolerance)
     if similarity == "euclidean":
@@ -247,14 +274,33 @@ def _believed(result: Realization) -> Realization:
     return result
 
 
-def _asymmetric(held: Weights, temperature: float, dim: int | None, verdict: Verdict, bound: float, tolerance: float) -> Realization:
-    """Euclidean: the geometry of the best symmetric similarity, which is the optimum; it bounds the loss in too few dimensions."""
+def _asymmetric(
+    held: Weights, temperature: float, dim: int | None, verdict: Verdict, bound: float, tolerance: float
+) -> Realization:
+    """Euclidean: the geometry of the best symmetric similarity, which is the optimum.
+
+    It bounds the loss in too few dimensions.
+    """
     found = symmetric_fit.fit(held)
     inner = judge(found.weights, "euclidean", temperature, dim)
     lower = bound + found.gap if found.exact else bound
     if inner.attained and inner.shift is not None:
         rank = None if inner.ranks is None else min(inner.ranks)
-        result = _result(held, "euclidean", temperature, dim, verdict, bound, found.gap, lower, tolerance, rank, inner.unique, SYMMETRIC, 0)
+        result = _result(
+            held,
+            "euclidean",
+            temperature,
+            dim,
+            verdict,
+            bound,
+            found.gap,
+            lower,
+            tolerance,
+            rank,
+            inner.unique,
+            SYMMETRIC,
+            0,
+        )
         return _believed(replace(result, _fitted=(found.weights, inner)))
     points, loss, steps = bracket.best_in_space(held, temperature, dim or max(1, held.n - 1), found.weights)
     return Realization(
@@ -263,10 +309,19 @@ def _asymmetric(held: Weights, temperature: float, dim: int | None, verdict: Ver
     )  # fmt: skip
 
 
-def _euclidean(held: Weights, temperature: float, dim: int | None, verdict: Verdict, bound: float, tolerance: float) -> Realization:
-    """Not attained: the limit of a hard scheme (the bound is the infimum), or too few dimensions, or perhaps too few for that limit."""
-    if verdict.regime == "degenerate" and (dim is None or verdict.min_dimension is None or dim >= verdict.min_dimension):
-        return _result(held, "euclidean", temperature, dim, verdict, bound, 0.0, bound, tolerance, None, False, "limit", 0)
+def _euclidean(
+    held: Weights, temperature: float, dim: int | None, verdict: Verdict, bound: float, tolerance: float
+) -> Realization:
+    """Not attained.
+
+    The limit of a hard scheme (the bound is the infimum), or too few dimensions, or perhaps too few for that limit.
+    """
+    if verdict.regime == "degenerate" and (
+        dim is None or verdict.min_dimension is None or dim >= verdict.min_dimension
+    ):
+        return _result(
+            held, "euclidean", temperature, dim, verdict, bound, 0.0, bound, tolerance, None, False, "limit", 0
+        )
     points, loss, steps = bracket.best_in_space(held, temperature, dim or max(1, held.n - 1))
     return Realization(
         held, "euclidean", temperature, dim, verdict, bound, loss, loss - bound, bound, tolerance, points.shape[1], False, (bound, loss),
@@ -292,5 +347,20 @@ def _result(
 ) -> Realization:
     loss = bound + gap
     return Realization(
-        held, similarity, temperature, dim, verdict, bound, loss, gap, lower, tolerance, rank, unique, None, solver, iterations, cosines
+        held,
+        similarity,
+        temperature,
+        dim,
+        verdict,
+        bound,
+        loss,
+        gap,
+        lower,
+        tolerance,
+        rank,
+        unique,
+        None,
+        solver,
+        iterations,
+        cosines,
     )

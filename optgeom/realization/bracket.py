@@ -42,8 +42,11 @@ def best_on_sphere(weights: Weights, temperature: float, dim: int, relaxed: Arra
     return points / np.linalg.norm(points, axis=1)[:, None], risk, steps
 
 
-def best_in_space(weights: Weights, temperature: float, dim: int, near: Weights | None = None) -> tuple[Array, float, int]:
-    """(n, dim) points for the Euclidean similarity, their loss, and iterations, from classical scaling and seeded random starts.
+def best_in_space(
+    weights: Weights, temperature: float, dim: int, near: Weights | None = None
+) -> tuple[Array, float, int]:
+    """(n, dim) points for the Euclidean similarity, their loss, and iterations, from classical scaling and seeded
+    random starts.
 
     `near` are the symmetric weights to scale; the weights themselves by default.
     """
@@ -74,7 +77,9 @@ def best_in_space(weights: Weights, temperature: float, dim: int, near: Weights 
     best: tuple[Array, float] | None = None
     steps = 0
     for start in starts:
-        found_here = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 2000, "maxfun": 4000, "gtol": 1e-10})
+        found_here = minimize(
+            loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 2000, "maxfun": 4000, "gtol": 1e-10}
+        )
         steps += int(found_here.nit)
         if best is None or found_here.fun < best[1]:
             best = (found_here.x.reshape(n, dim), float(found_here.fun))

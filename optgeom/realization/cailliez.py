@@ -1,8 +1,8 @@
 r"""Cailliez' additive constant for weights: distances, not their squares, are raised until they are Euclidean.
 
-The entropic bound is attained for every constant that is added to squared distances (Lingoes' among them), because the loss does not
-see it. It does see a constant added to distances, (d + c)^2 = d^2 + 2cd + c^2: this geometry misses the bound, and its loss says by how
-much. It is for comparison only.
+The entropic bound is attained for every constant that is added to squared distances (Lingoes' among them), because the
+loss does not see it. It does see a constant added to distances, (d + c)^2 = d^2 + 2cd + c^2: this geometry misses the
+bound, and its loss says by how much. It is for comparison only.
 
 References
 ----------
@@ -49,7 +49,9 @@ class CailliezGeometry:
     def embedding(self, dim: int | None = None) -> Array:
         """(n, dim) centred points; `dim` is `dimension` by default, further columns are zero."""
         columns = None if dim is None else int(_checks.integer("dim", dim, at_least=1, hint="the embedding dimension"))
-        return euclidean.classical_scaling(self._squared, self._weights.sizes, self._weights.index, self._threshold, columns)
+        return euclidean.classical_scaling(
+            self._squared, self._weights.sizes, self._weights.index, self._threshold, columns
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -59,8 +61,9 @@ class CailliezGeometry:
 def cailliez_geometry(weights: Weights, temperature: float) -> CailliezGeometry:
     """The least constant, and the geometry that it gives.
 
-    Distances are sqrt(-tau log w), of weights divided by that of two equal labels: exp(1/tau') for X-CLR, 1 otherwise (for a matrix the
-    largest where that is above 1). The loss does not see a factor of the weights, but this constant does.
+    Distances are sqrt(-tau log w), of weights divided by that of two equal labels: exp(1/tau') for X-CLR, 1 otherwise
+    (for a matrix the largest where that is above 1). The loss does not see a factor of the weights, but this constant
+    does.
 
     Raises
     ------

@@ -4,7 +4,8 @@ With w~ the normalised rows of W and p_ij = exp(s_ij) / sum_{k != i} exp(s_ik),
 
     L(S) = -(1/n) sum_i sum_{j != i} w~_ij log p_ij = H + (1/n) sum_i KL(w~_i || p_i),      H = -(1/n) sum_ij w~_ij log w~_ij,
 
-so L >= H, with equality iff s_ij = log w_ij + c_i. All arrays are in group form (see `Weights`); a sample without positives has no term.
+so L >= H, with equality iff s_ij = log w_ij + c_i. All arrays are in group form (see `Weights`); a sample without
+positives has no term.
 
 References
 ----------
@@ -29,7 +30,10 @@ def entropic_bound(weights: Weights) -> float:
 
 
 def loss(weights: Weights, similarity: npt.ArrayLike) -> float:
-    """L(S) of a (G, G) similarity in group form, s = cos/tau or -|z_i - z_j|^2/tau; entries without a pair are ignored."""
+    """L(S) of a (G, G) similarity in group form, s = cos/tau or -|z_i - z_j|^2/tau.
+
+    Entries without a pair are ignored.
+    """
     s = _similarity(weights, similarity)
     logs = np.where(np.isfinite(weights.log_rows), s - _log_norm(weights, s)[:, None], 0.0)
     terms = weights.count * np.exp(weights.log_rows) * -logs
@@ -39,8 +43,8 @@ def loss(weights: Weights, similarity: npt.ArrayLike) -> float:
 def row_gaps(weights: Weights, similarity: npt.ArrayLike) -> Array:
     """(G,) KL(w~_i || p_i) >= 0 of one sample of each group.
 
-    Written as sum w~ (e^x - 1 - x) with x = log p - log w~, whose terms are all non-negative: a gap of 1e-14 has correct digits, which
-    the difference of L and H does not.
+    Written as sum w~ (e^x - 1 - x) with x = log p - log w~, whose terms are all non-negative: a gap of 1e-14 has
+    correct digits, which the difference of L and H does not.
     """
     s = _similarity(weights, similarity)
     log_p = s - _log_norm(weights, s)[:, None]
@@ -71,5 +75,7 @@ def _similarity(weights: Weights, similarity: npt.ArrayLike) -> Array:
         raise InvalidInputError(f"`similarity` must be in group form, {weights.log_weights.shape}; got shape {s.shape}")
     s = np.where(weights.count > 0, s, 0.0)
     if not np.isfinite(s).all():
-        raise InvalidInputError("`similarity` must be finite; got NaN or infinity (the limit of a hard scheme has no finite similarity)")
+        raise InvalidInputError(
+            "`similarity` must be finite; got NaN or infinity (the limit of a hard scheme has no finite similarity)"
+        )
     return s

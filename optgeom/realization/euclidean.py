@@ -4,14 +4,13 @@ The squared distances are known up to one constant c,
 
     D(c) = -tau log W - c (off the diagonal),      B(c) = -1/2 J D(c) J = B(0) - (c/2) J,      J = I - 11'/n,
 
-and they are Euclidean iff B(c), the Gram matrix of the centred embedding, is positive semidefinite: for every c <= c*, where c*/2 is the
-least eigenvalue of B(0) on the complement of the ones vector (Lingoes' additive constant is -c*/2). So positive weights always attain
-the bound: at c* in n - 2 dimensions or fewer, below it in n - 1; fewer dimensions than at c* never do.
+and they are Euclidean iff B(c), the Gram matrix of the centred embedding, is positive semidefinite: for every c <= c*,
+where c*/2 is the least eigenvalue of B(0) on the complement of the ones vector (Lingoes' additive constant is -c*/2).
+So positive weights always attain the bound: at c* in n - 2 dimensions or fewer, below it in n - 1; fewer dimensions
+than at c* never do.
 
-References
-----------
-Torgerson 1958, Theory and methods of scaling; Lingoes 1971, Psychometrika 36:195; Cailliez 1983, Psychometrika 48:305; Vock, Duchesnay,
-Dufumier 2026, arXiv 2605.13943.
+References ---------- Torgerson 1958, Theory and methods of scaling; Lingoes 1971, Psychometrika 36:195; Cailliez 1983,
+Psychometrika 48:305; Vock, Duchesnay, Dufumier 2026, arXiv 2605.13943.
 """
 
 from __future__ import annotations
@@ -43,7 +42,8 @@ class Spectrum:
     Attributes
     ----------
     values : (k,)
-        Distinct places of the spectrum, unordered: those on the group indicators, then one for each group of two samples or more.
+        Distinct places of the spectrum, unordered: those on the group indicators, then one for each group of two
+        samples or more.
     times : (k,) int64
         How often each occurs; the sum is n - 1.
     rounding : float
@@ -85,8 +85,8 @@ def spectrum(squared: npt.ArrayLike, sizes: npt.ArrayLike | None = None, noise: 
     Parameters
     ----------
     squared : (G, G)
-        Squared distances, or any symmetric numbers in their place; in group form with `sizes`, where the diagonal belongs to two
-        different samples of a group, and ignored without.
+        Squared distances, or any symmetric numbers in their place; in group form with `sizes`, where the diagonal
+        belongs to two different samples of a group, and ignored without.
     sizes : (G,), optional
         Samples of each group; 1 by default.
     noise : float
@@ -96,21 +96,27 @@ def spectrum(squared: npt.ArrayLike, sizes: npt.ArrayLike | None = None, noise: 
     block = group_matrix.symmetric_block(distances, np.zeros(count.size), count)
     inner = -0.5 * _lift.ones_first(block, count)[1:, 1:]
     several = count > 1
-    values = np.concatenate([scipy.linalg.eigvalsh(inner) if inner.size else np.zeros(0), np.diag(distances)[several] / 2])
+    values = np.concatenate(
+        [scipy.linalg.eigvalsh(inner) if inner.size else np.zeros(0), np.diag(distances)[several] / 2]
+    )
     times = np.concatenate([np.ones(inner.shape[0], dtype=np.int64), count[several] - 1])
     return Spectrum(values, times, _lift.NORM_ROUNDING * float((np.abs(distances) @ count).max()) + noise)
 
 
 def lingoes(squared: npt.ArrayLike, sizes: npt.ArrayLike | None = None) -> float:
-    """Lingoes' constant h: D + 2h (off the diagonal) are squared Euclidean distances, in n - 2 dimensions; 0 if D already are."""
+    """Lingoes' constant h: D + 2h (off the diagonal) are squared Euclidean distances, in n - 2 dimensions.
+
+    0 if D already are.
+    """
     return spectrum(squared, sizes).lingoes
 
 
 def cailliez(distances: npt.ArrayLike, sizes: npt.ArrayLike | None = None) -> float:
     r"""Cailliez' constant: the least c >= 0 such that d_ij + c are Euclidean distances.
 
-    The largest real eigenvalue of [[0, 2 B(d^2)], [-I, -4 B(d)]] with B(x) = -1/2 J x J, 2n x 2n, here 2G x 2G on groups. Added to the
-    distances, not to their squares, so other than Lingoes' constant it does not keep the bound attained: it is for comparison.
+    The largest real eigenvalue of [[0, 2 B(d^2)], [-I, -4 B(d)]] with B(x) = -1/2 J x J, 2n x 2n, here 2G x 2G on
+    groups. Added to the distances, not to their squares, so other than Lingoes' constant it does not keep the bound
+    attained: it is for comparison.
 
     Raises
     ------
@@ -123,7 +129,9 @@ def cailliez(distances: npt.ArrayLike, sizes: npt.ArrayLike | None = None) -> fl
             f"`distances` must be of at most {LARGEST_CAILLIEZ} points for Cailliez' constant; got {d.shape[0]} (use Lingoes' constant)"
         )
     if np.any(d < 0):
-        raise InvalidInputError(f"`distances` must not be negative; got {float(d.min()):g} (are they squared distances + c?)")
+        raise InvalidInputError(
+            f"`distances` must not be negative; got {float(d.min()):g} (are they squared distances + c?)"
+        )
     plain = spectrum(d**2, count)
     if plain.lingoes <= plain.rounding:
         return 0.0  # Euclidean as they are; the double root 0 would come out as the root of a rounding error
@@ -144,9 +152,14 @@ def cailliez(distances: npt.ArrayLike, sizes: npt.ArrayLike | None = None) -> fl
 
 
 def squared_distances(weights: Weights, temperature: float, shift: float) -> Array:
-    """(G, G) D(c) = -tau log W - c between different samples, in group form; 0 on the diagonal of a group of one sample."""
+    """(G, G) D(c) = -tau log W - c between different samples, in group form.
+
+    0 on the diagonal of a group of one sample.
+    """
     check_target(weights)
-    return np.where(weights.count > 0, -temperature * np.where(weights.count > 0, weights.log_weights, 0.0) - shift, 0.0)
+    return np.where(
+        weights.count > 0, -temperature * np.where(weights.count > 0, weights.log_weights, 0.0) - shift, 0.0
+    )
 
 
 def target_spectrum(weights: Weights, temperature: float) -> Spectrum:
@@ -156,7 +169,8 @@ def target_spectrum(weights: Weights, temperature: float) -> Spectrum:
 
 
 def embedding(weights: Weights, temperature: float, shift: float, dim: int | None = None) -> Array:
-    """(n, dim) centred embedding with squared distances D(c), by classical scaling (Torgerson); unique up to rigid motions.
+    """(n, dim) centred embedding with squared distances D(c), by classical scaling (Torgerson); unique up to rigid
+    motions.
 
     `dim` is the rank at c by default (1 at least); further columns are zero.
     """
@@ -168,7 +182,10 @@ def embedding(weights: Weights, temperature: float, shift: float, dim: int | Non
 def classical_scaling(
     squared: Array, sizes: Sizes, index: npt.NDArray[np.intp], threshold: float, dim: int | None = None
 ) -> Array:
-    """(n, dim) centred vectors with the given squared distances in group form; eigenvalues up to `threshold` are dropped."""
+    """(n, dim) centred vectors with the given squared distances in group form.
+
+    Eigenvalues up to `threshold` are dropped.
+    """
     block = group_matrix.symmetric_block(squared, np.zeros(sizes.size), sizes)
     axis = np.sqrt(sizes / sizes.sum())
     image = block @ axis
@@ -177,11 +194,13 @@ def classical_scaling(
 
 
 def limit_dimension(weights: Weights, temperature: float) -> tuple[int, bool]:
-    """Least dimension in which a hard scheme comes arbitrarily close to the bound, and whether it is exact (else an upper bound).
+    """Least dimension in which a hard scheme comes arbitrarily close to the bound, and whether it is exact (else an
+    upper bound).
 
-    Pairs of weight zero must move infinitely far apart. Where positive weights fall into components without a zero inside, each component
-    is realised with its own constant and the components are moved apart along one direction. Otherwise n - 1 dimensions are enough:
-    squared distances t (1 + delta 1{w_ij = 0}) - tau log w_ij are Euclidean for a small delta and a large t.
+    Pairs of weight zero must move infinitely far apart. Where positive weights fall into components without a zero
+    inside, each component is realised with its own constant and the components are moved apart along one direction.
+    Otherwise n - 1 dimensions are enough: squared distances t (1 + delta 1{w_ij = 0}) - tau log w_ij are Euclidean for
+    a small delta and a large t.
     """
     held = np.isfinite(weights.log_weights)
     parts, label = connected_components(csr_array(held.astype(np.int8)), directed=False)
@@ -193,7 +212,9 @@ def limit_dimension(weights: Weights, temperature: float) -> tuple[int, bool]:
             continue  # samples without a positive: single points
         if not np.all(inside | (np.eye(groups.size, dtype=bool) & (sizes == 1)[:, None])):
             return weights.n - 1, False
-        squared = np.where(inside, -temperature * np.where(inside, weights.log_weights[np.ix_(groups, groups)], 0.0), 0.0)
+        squared = np.where(
+            inside, -temperature * np.where(inside, weights.log_weights[np.ix_(groups, groups)], 0.0), 0.0
+        )
         if sizes.sum() > 1:
             needed = max(needed, spectrum(squared, sizes).min_dimension)
     return max(needed, 1), True
@@ -202,7 +223,9 @@ def limit_dimension(weights: Weights, temperature: float) -> tuple[int, bool]:
 def _group_form(values: npt.ArrayLike, sizes: npt.ArrayLike | None) -> tuple[Array, Sizes]:
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not np.isfinite(table).all():
-        raise InvalidInputError(f"`distances` must be a finite square matrix; got shape {table.shape} (one row and one column a point)")
+        raise InvalidInputError(
+            f"`distances` must be a finite square matrix; got shape {table.shape} (one row and one column a point)"
+        )
     if not np.array_equal(table, table.T):
         raise InvalidInputError("`distances` must be symmetric; got d_ij != d_ji (pass (D + D.T) / 2)")
     count = np.ones(table.shape[0], dtype=np.int64) if sizes is None else np.asarray(sizes, dtype=np.int64)

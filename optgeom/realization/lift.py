@@ -1,4 +1,7 @@
-"""Linear algebra shared by the two latent similarities: a basis that starts with the ones vector, ranks, and the lift from groups."""
+"""Linear algebra shared by the two latent similarities.
+
+A basis that starts with the ones vector, ranks, and the lift from groups.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from optgeom.errors import InvalidInputError
 from optgeom.programs.group_matrix import Sizes
 from optgeom.prototypes import LARGEST_TABLE, simplex_vertices
 
-# Eigenvalues of a matrix with rounded entries are wrong by a few units of rounding of its norm; 450 leaves room for thousands of samples.
+# Eigenvalues of a matrix with rounded entries are wrong by a few units of rounding of its norm; 450 leaves room for
+# thousands of samples.
 NORM_ROUNDING = 1e-13
 
 
@@ -30,7 +34,8 @@ def ones_first(block: Array, sizes: Sizes) -> Array:
 
 
 def tridiagonal(block: Array, sizes: Sizes) -> tuple[Array, Array]:
-    """Diagonal and off-diagonal of a tridiagonal matrix orthogonally similar to S, in a basis that starts with the ones vector.
+    """Diagonal and off-diagonal of a tridiagonal matrix orthogonally similar to S, in a basis that starts with the ones
+    vector.
 
     In this basis S - c I + c n e1 e1' is tridiagonal for every c: one reduction serves all shifts.
     """
@@ -42,15 +47,17 @@ def tridiagonal(block: Array, sizes: Sizes) -> tuple[Array, Array]:
     work, _ = scipy.linalg.lapack.dsytrd_lwork(size, lower=1)
     _, diagonal, off, _, info = scipy.linalg.lapack.dsytrd(rotated, lower=1, lwork=int(work))
     if info != 0:
-        raise InvalidInputError("`weights` must be finite numbers of moderate size; the reduction to tridiagonal form failed")
+        raise InvalidInputError(
+            "`weights` must be finite numbers of moderate size; the reduction to tridiagonal form failed"
+        )
     return diagonal, off
 
 
 def rounding(entries: Array, sizes: Sizes, precision: float, temperature: float) -> float:
     """How far eigenvalues of the (n, n) matrix with these group-form entries may be off.
 
-    Two sources: the arithmetic, a few units of the norm; and the weights themselves, whose relative error `precision` is an absolute one
-    of log w and adds a random matrix of spectral norm about 2 precision temperature sqrt(n).
+    Two sources: the arithmetic, a few units of the norm; and the weights themselves, whose relative error `precision`
+    is an absolute one of log w and adds a random matrix of spectral norm about 2 precision temperature sqrt(n).
     """
     norm = 1.0 + float((np.abs(entries) @ sizes).max())
     noise = 0.0 if precision <= EPS else 4.0 * temperature * precision * float(np.sqrt(sizes.sum()))
@@ -65,10 +72,11 @@ def rank_threshold(mean_eigenvalue: float, floor: float) -> float:
 def lift(
     block: Array, rest: Array, sizes: Sizes, index: npt.NDArray[np.intp], threshold: float, dim: int | None
 ) -> Array:
-    """(n, dim) vectors whose Gram matrix is given in group form: S on the group indicators, one number on each complement.
+    """(n, dim) vectors whose Gram matrix is given in group form: S on the group indicators, one number on each
+    complement.
 
-    Eigenvalues up to `threshold` are dropped. The mean of group g comes from S; its samples sit around the mean on a regular simplex of
-    their own, at squared radius rest_g (m_g - 1)/m_g.
+    Eigenvalues up to `threshold` are dropped. The mean of group g comes from S; its samples sit around the mean on a
+    regular simplex of their own, at squared radius rest_g (m_g - 1)/m_g.
 
     Raises
     ------
@@ -83,7 +91,9 @@ def lift(
     if columns < least:
         raise InvalidInputError(f"`dim` must be at least {least}, the dimension of this geometry; got {columns}")
     if index.size * columns > LARGEST_TABLE:
-        raise InvalidInputError(f"embeddings of {index.size} samples in {columns} dimensions do not fit in memory; use the group form")
+        raise InvalidInputError(
+            f"embeddings of {index.size} samples in {columns} dimensions do not fit in memory; use the group form"
+        )
     table = np.zeros((index.size, columns))
     table[:, : means.shape[1]] = means[index]
     offset = means.shape[1]

@@ -1,4 +1,7 @@
-"""The true optimum of weighted InfoNCE on the sphere, where the entropic bound is out of reach: solver chosen, certificate believed."""
+"""The true optimum of weighted InfoNCE on the sphere, where the entropic bound is out of reach.
+
+Solver chosen, certificate believed.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,9 @@ STAIRCASE, PRIMAL_DUAL, AUGMENTED_LAGRANGIAN = "low-rank staircase", "primal-dua
 BARRIER = "barrier method"
 SMALL = 150  # samples up to which the primal-dual method is tried as soon as the first columns are all in use
 SMALL_STEPS = 20
-# Of the primal-dual method there. By then it has converged (8 to 15 steps), or the rank is below .4 n, where it rarely does; only nearly
-# realizable weights take more (11 to 24), and their target is known by its positive eigenvalues (nearly all, else nearly none).
+# Of the primal-dual method there. By then it has converged (8 to 15 steps), or the rank is below .4 n, where it rarely
+# does; only nearly realizable weights take more (11 to 24), and their target is known by its positive eigenvalues
+# (nearly all, else nearly none).
 PROMPT_STEPS = 18
 LARGEST_APART = 500  # samples up to which groups are taken apart for the augmented Lagrangian
 ANY = 1e9  # gap that ends the staircase after its first round
@@ -35,14 +39,17 @@ ANY = 1e9  # gap that ends the staircase after its first round
 CAUTION, CAUTIOUS_STEPS = 5.0, 120
 HIGH_RANK = 0.45  # share of n in columns, all in use, beyond which the primal-dual method is faster
 SLOW_COLUMNS, SLOW = 12, 1e-3  # so does it where that many columns leave this stationarity: nearly realizable weights
-# The rank is often a fifth of n: columns to spare find it in far fewer steps than columns that are always just short of it.
+# The rank is often a fifth of n: columns to spare find it in far fewer steps than columns that are always just short of
+# it.
 GROWTH = 6
 GOOD = 0.3  # of the tolerance, the gap at which the search ends
 LOOSE = 1e-4
 ROUGH = 1e-4  # gap of the staircase above which the clipped target is the better start
 TIGHT = (1e-6, 1e-7, 1e-9, 1e-13)  # a certificate in between is cheap, and mostly enough
 
-MatrixSolver = Callable[[WeightedProgram, Array, Callable[[Array], WeightedCertified], float], tuple[WeightedCertified | None, int]]
+MatrixSolver = Callable[
+    [WeightedProgram, Array, Callable[[Array], WeightedCertified], float], tuple[WeightedCertified | None, int]
+]
 
 
 @dataclass(frozen=True)
@@ -87,9 +94,14 @@ def program_of(weights: Weights, temperature: float) -> WeightedProgram:
 
 
 def start_cosines(weights: Weights, temperature: float) -> Array:
-    """Group-form start: the target at its best constant, or for hard and asymmetric weights one with bounded logarithms."""
+    """Group-form start.
+
+    The target at its best constant, or for hard and asymmetric weights one with bounded logarithms.
+    """
     if weights.symmetric and not weights.hard:
-        return spherical.target_cosines(weights, temperature, spherical.feasible_shifts(weights, temperature).best_shift)
+        return spherical.target_cosines(
+            weights, temperature, spherical.feasible_shifts(weights, temperature).best_shift
+        )
     logs = (weights.log_rows + weights.log_rows.T) / 2
     finite = np.isfinite(logs)
     top = logs[finite].max() if finite.any() else 0.0
@@ -102,9 +114,10 @@ def start_cosines(weights: Weights, temperature: float) -> Array:
 def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-9) -> Optimum:
     """Minimise the loss over all Gram matrices.
 
-    A low-rank staircase first (one round of it for groups); where the rank turns out to be a large part of n, the primal-dual method
-    (on few samples for some steps only); where that fails, the staircase to its end, then the primal-dual method with small steps for
-    groups, the barrier method where groups are few, and the augmented Lagrangian.
+    A low-rank staircase first (one round of it for groups); where the rank turns out to be a large part of n, the
+    primal-dual method (on few samples for some steps only); where that fails, the staircase to its end, then the
+    primal-dual method with small steps for groups, the barrier method where groups are few, and the augmented
+    Lagrangian.
 
     Parameters
     ----------
@@ -176,7 +189,8 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
 def _with_entropic_bound(found: WeightedCertified, weights: Weights, temperature: float) -> WeightedCertified:
     """The certificate with the entropic bound where that is the better one.
 
-    It is at very low temperatures: what keeps the bound from being attained are then pairs with weights far below the rounding.
+    It is at very low temperatures: what keeps the bound from being attained are then pairs with weights far below the
+    rounding.
     """
     held, gap = found.certificate, entropy.gap_to_bound(weights, found.cosines / temperature)
     if not gap < held.gap:
@@ -188,13 +202,18 @@ def _with_entropic_bound(found: WeightedCertified, weights: Weights, temperature
 def _one_round(program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified]) -> Optimum:
     """The staircase until it has as many columns as it wants, converged once; for groups.
 
-    Groups are few, and classes need nearly a dimension each: fewer columns than the start has would only be climbed from.
+    Groups are few, and classes need nearly a dimension each: fewer columns than the start has would only be climbed
+    from.
     """
-    low = solve_low_rank(program, start, partial(certify_weighted, program, tolerance=ANY), good_gap=ANY, tight=TIGHT[-1:])
+    low = solve_low_rank(
+        program, start, partial(certify_weighted, program, tolerance=ANY), good_gap=ANY, tight=TIGHT[-1:]
+    )
     return Optimum.of(judge(low.certified.cosines), STAIRCASE, low.iterations)
 
 
-def _staircase(program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified], tolerance: float) -> Optimum:
+def _staircase(
+    program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified], tolerance: float
+) -> Optimum:
     """The staircase, given up where another method is faster."""
     n = program.num_samples
 
@@ -220,7 +239,11 @@ def _to_the_end(
 
 
 def _apart(
-    weights: Weights, program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified], good_gap: float
+    weights: Weights,
+    program: WeightedProgram,
+    start: Array,
+    judge: Callable[[Array], WeightedCertified],
+    good_gap: float,
 ) -> tuple[WeightedCertified, int]:
     """The augmented Lagrangian with every sample a group of its own; its matrices are averaged back to group form."""
     index, n = weights.index, weights.n
@@ -228,7 +251,9 @@ def _apart(
         return solve_augmented_lagrangian(program, start, judge, good_gap)
     rows = program.rows[np.ix_(index, index)]
     np.fill_diagonal(rows, 0.0)
-    apart = WeightedProgram(np.ones(n, dtype=np.int64), 1.0 - np.eye(n), rows, program.anchored[index], program.temperature)
+    apart = WeightedProgram(
+        np.ones(n, dtype=np.int64), 1.0 - np.eye(n), rows, program.anchored[index], program.temperature
+    )
     member = np.zeros((n, weights.sizes.size))
     member[np.arange(n), index] = 1.0
     pairs = weights.sizes[:, None] * program.count

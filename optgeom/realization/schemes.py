@@ -7,10 +7,9 @@ r"""Weighting schemes: from one label a sample to log w_ij, on groups of samples
 
 Everything is kept in logarithms: a weight of exp(-1000) is small, not zero.
 
-References
-----------
-Khosla et al. 2020, arXiv 2004.11362 (SupCon); Dufumier et al. 2021, arXiv 2106.08808 (y-Aware); Sobal et al. 2024, arXiv 2407.18134
-(X-CLR); Vock, Duchesnay, Dufumier 2026, arXiv 2605.13943 (all four as distance geometry).
+References ---------- Khosla et al. 2020, arXiv 2004.11362 (SupCon); Dufumier et al. 2021, arXiv 2106.08808 (y-Aware);
+Sobal et al. 2024, arXiv 2407.18134 (X-CLR); Vock, Duchesnay, Dufumier 2026, arXiv 2605.13943 (all four as distance
+geometry).
 """
 
 from __future__ import annotations
@@ -64,9 +63,13 @@ def supcon(labels: Any) -> Scheme:
 
 def soft_supcon(labels: Any, epsilon: float) -> Scheme:
     """w = 1 within a class, `epsilon` in (0, 1] across."""
-    value = _checks.real("epsilon", epsilon, above=0.0, hint="the weight across classes, in (0, 1]; for 0 use the scheme supcon")
+    value = _checks.real(
+        "epsilon", epsilon, above=0.0, hint="the weight across classes, in (0, 1]; for 0 use the scheme supcon"
+    )
     if value > 1:
-        raise InvalidInputError(f"`epsilon` must be in (0, 1]; got {epsilon!r} (it is the weight across classes, 1 the weight within)")
+        raise InvalidInputError(
+            f"`epsilon` must be in (0, 1]; got {epsilon!r} (it is the weight across classes, 1 the weight within)"
+        )
     return _classes(labels, math.log(value), {"name": "soft-supcon", "epsilon": value})
 
 
@@ -74,7 +77,8 @@ def y_aware(labels: Any, bandwidth: float, paper: bool) -> Scheme:
     """w = exp(-|y_i - y_j|^2 / (2 bandwidth^2)), without the 2 where `paper`."""
     sigma = _checks.real("bandwidth", bandwidth, above=0.0, hint="in the unit of the labels")
     index, distinct = distinct_rows(continuous(labels))
-    # In a unit that is a power of two, which is exact: squares of labels such as 1e200 or 1e-200 do not fit into a number.
+    # In a unit that is a power of two, which is exact: squares of labels such as 1e200 or 1e-200 do not fit into a
+    # number.
     unit = math.ldexp(1.0, math.frexp(float(np.abs(distinct).max()))[1] - 1)
     squared = cdist(distinct / unit, distinct / unit, "sqeuclidean")
     ratio = unit / sigma
@@ -92,15 +96,21 @@ def y_aware(labels: Any, bandwidth: float, paper: bool) -> Scheme:
 
 def x_clr(labels: Any, temperature: float) -> Scheme:
     """w = exp(cos(y_i, y_j) / temperature)."""
-    tau = _checks.real("temperature", temperature, above=0.0, hint="the temperature of the label similarities, usually 0.1 to 1")
+    tau = _checks.real(
+        "temperature", temperature, above=0.0, hint="the temperature of the label similarities, usually 0.1 to 1"
+    )
     if 1 / tau > LARGEST_LOG:
-        raise InvalidInputError(f"`temperature` must be at least {1 / LARGEST_LOG:g} for x-clr; got {tau:g} (usual values are 0.1 to 1)")
+        raise InvalidInputError(
+            f"`temperature` must be at least {1 / LARGEST_LOG:g} for x-clr; got {tau:g} (usual values are 0.1 to 1)"
+        )
     index, distinct = distinct_rows(continuous(labels))
     # The largest entry first: squares of entries such as 1e-200 would vanish.
     largest = np.abs(distinct).max(axis=1)
     if np.any(largest == 0):
         row = int(np.flatnonzero(index == int(np.argmin(largest)))[0])
-        raise InvalidInputError(f"`labels` must not be zero vectors, which have no direction; got one in row {row} (drop the row)")
+        raise InvalidInputError(
+            f"`labels` must not be zero vectors, which have no direction; got one in row {row} (drop the row)"
+        )
     unit = distinct / largest[:, None]
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     cosines = np.clip(unit @ unit.T, -1.0, 1.0)

@@ -4,9 +4,10 @@ The target cosines are known up to one constant c,
 
     G(c) = I + tau log W (off the diagonal) + c (11' - I),
 
-and the entropic bound is attained iff G(c) is positive semidefinite for some c. lambda_min(G(c)) is concave in c, so these c form an
-interval [lo, hi], perhaps a point, perhaps empty. Inside an interval the rank is n: a null vector v of G at an inner point would be one
-for all c, but G(c) v - G(0) v = c (1 (1'v) - v) is 0 only for n = 1. At the ends the rank drops, so the least dimension is there.
+and the entropic bound is attained iff G(c) is positive semidefinite for some c. lambda_min(G(c)) is concave in c, so
+these c form an interval [lo, hi], perhaps a point, perhaps empty. Inside an interval the rank is n: a null vector v of
+G at an inner point would be one for all c, but G(c) v - G(0) v = c (1 (1'v) - v) is 0 only for n = 1. At the ends the
+rank drops, so the least dimension is there.
 
 References
 ----------
@@ -57,7 +58,7 @@ class ShiftRange:
 
     @property
     def kind(self) -> str:
-        """"interval", "point" or "empty"."""
+        """ "interval", "point" or "empty"."""
         if self.interval is None:
             return "empty"
         return "point" if self.interval[0] == self.interval[1] else "interval"
@@ -78,7 +79,10 @@ class ShiftRange:
 
 
 def target_cosines(weights: Weights, temperature: float, shift: float) -> Array:
-    """(G, G) target tau log w + c between different samples, in group form; 1 on the diagonal of a group of one sample."""
+    """(G, G) target tau log w + c between different samples, in group form.
+
+    1 on the diagonal of a group of one sample.
+    """
     check_target(weights)
     cosines = np.where(weights.count > 0, temperature * weights.log_weights, 0.0) + shift
     alone = weights.sizes == 1
@@ -125,7 +129,8 @@ def largest_temperature(weights: Weights) -> float:
 
 
 def embedding(weights: Weights, temperature: float, shift: float, dim: int | None = None) -> Array:
-    """(n, dim) unit vectors whose cosines are the target at this c: by factorisation of G(c), eigenvalues that do not count dropped.
+    """(n, dim) unit vectors whose cosines are the target at this c: by factorisation of G(c), eigenvalues that do not
+    count dropped.
 
     Unique up to O(dim). `dim` is the rank by default; further columns are zero.
     """
@@ -141,19 +146,29 @@ def embedding(weights: Weights, temperature: float, shift: float, dim: int | Non
 def check_target(weights: Weights) -> None:
     """A finite symmetric target is needed."""
     if weights.hard:
-        raise InvalidInputError("`weights` must be positive for target similarities; got a weight of zero (hard scheme: no finite target)")
+        raise InvalidInputError(
+            "`weights` must be positive for target similarities; got a weight of zero (hard scheme: no finite target)"
+        )
     if not weights.symmetric:
-        raise InvalidInputError("`weights` must be symmetrisable for target similarities; got log w_ij - log w_ji that is not a_j - a_i")
+        raise InvalidInputError(
+            "`weights` must be symmetrisable for target similarities; got log w_ij - log w_ji that is not a_j - a_i"
+        )
 
 
 def _threshold(temperature: float, rounding: float) -> float:
-    """Eigenvalues above it count: 1e-7, at low temperatures of the temperature, since an error of a cosine is one of s times as much."""
+    """Eigenvalues above it count.
+
+    1e-7, at low temperatures of the temperature, since an error of a cosine is one of s times as much.
+    """
     return _lift.rank_threshold(min(1.0, temperature), rounding)
 
 
 @dataclass(frozen=True)
 class _Pencil:
-    """G(c) in a basis that starts with the ones vector: tridiagonal, diagonal d - c + c n e1; and the complements of the groups."""
+    """G(c) in a basis that starts with the ones vector: tridiagonal, diagonal d - c + c n e1.
+
+    And the complements of the groups.
+    """
 
     diagonal: Array
     off: Array
@@ -201,10 +216,14 @@ class _Pencil:
         return float(self.sizes.sum()) * float(vector[0]) ** 2 - 1.0
 
     def maximise(self) -> tuple[float, float]:
-        """Where lambda_min is largest, and its value. Bisection on the sign of the slope, as the maximum may be a kink."""
+        """Where lambda_min is largest, and its value.
+
+        Bisection on the sign of the slope, as the maximum may be a kink.
+        """
         low, high = self.floor, self.cap
         if low > high:
-            # No c is feasible; the maximum is still bracketed, since beyond both it falls at a slope of -1 or climbs towards them.
+            # No c is feasible; the maximum is still bracketed, since beyond both it falls at a slope of -1 or climbs
+            # towards them.
             low, high = high, low
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
@@ -245,7 +264,9 @@ class _Pencil:
 
     def rank(self, shift: float, threshold: float) -> int:
         """Number of eigenvalues of the (n, n) matrix G(c) above the threshold."""
-        eigenvalues = scipy.linalg.eigvalsh_tridiagonal(self.shifted(shift), self.off) if self.off.size else self.shifted(shift)
+        eigenvalues = (
+            scipy.linalg.eigvalsh_tridiagonal(self.shifted(shift), self.off) if self.off.size else self.shifted(shift)
+        )
         inside = int((self.sizes - 1)[self.rest - shift > threshold].sum())
         return int((eigenvalues > threshold).sum()) + inside
 
@@ -254,5 +275,7 @@ def _lowest(diagonal: Array, off: Array) -> tuple[float, Array]:
     """Least eigenvalue of a tridiagonal matrix, and a unit eigenvector."""
     if diagonal.size == 1:
         return float(diagonal[0]), np.ones(1)
-    values, vectors = scipy.linalg.eigh_tridiagonal(diagonal, off, select="i", select_range=(0, 0), lapack_driver="stebz")
+    values, vectors = scipy.linalg.eigh_tridiagonal(
+        diagonal, off, select="i", select_range=(0, 0), lapack_driver="stebz"
+    )
     return float(values[0]), vectors[:, 0]

@@ -9,9 +9,9 @@ P_ij = (w~_ij + w~_ji) / (1 + exp(u_i - u_j)), so that
 
     s_ij = log(w~_ij + w~_ji) - log(exp(-u_i) + exp(-u_j)),
 
-unique up to one constant where all weights are positive. In Euclidean space every symmetric similarity is that of an embedding (Lingoes'
-constant, which the loss does not see), so that this is not only a bound but the optimum: asymmetric weights have the geometry of the
-symmetric weights exp(s_ij).
+unique up to one constant where all weights are positive. In Euclidean space every symmetric similarity is that of an
+embedding (Lingoes' constant, which the loss does not see), so that this is not only a bound but the optimum: asymmetric
+weights have the geometry of the symmetric weights exp(s_ij).
 
 References
 ----------
@@ -56,9 +56,20 @@ def fit(weights: Weights) -> SymmetricFit:
     rows = np.where(weights.count > 0, weights.log_rows, -np.inf)
     logs = np.logaddexp(rows, rows.T)
     total = np.exp(logs)
-    scores, share = bradley_terry_scores(total, weights.count, weights.sizes, weights.with_positive, np.zeros(weights.sizes.size))
+    scores, share = bradley_terry_scores(
+        total, weights.count, weights.sizes, weights.with_positive, np.zeros(weights.sizes.size)
+    )
     misfit = float(np.abs((weights.count * total * share).sum(axis=1) - 1.0).max())
     similarity: Array = logs - np.logaddexp(-scores[:, None], -scores[None, :])
     gap = entropy.gap_to_bound(weights, np.where(weights.count > 0, similarity, 0.0))
-    fitted = Weights(weights.index, weights.sizes, (similarity + similarity.T) / 2, None, {"name": "matrix"}, (), True, weights.precision)
+    fitted = Weights(
+        weights.index,
+        weights.sizes,
+        (similarity + similarity.T) / 2,
+        None,
+        {"name": "matrix"},
+        (),
+        True,
+        weights.precision,
+    )
     return SymmetricFit(fitted, gap, misfit <= FITTED)

@@ -23,9 +23,14 @@ from optgeom.realization import euclidean, spherical
 from optgeom.realization.weights import Weights
 
 SIMILARITIES = ("cosine", "euclidean")
-TEMPERATURES = (1e-6, 1e12)  # cosines have 16 digits: outside, similarities cos/tau do not keep the 9 that a certificate needs
+TEMPERATURES = (
+    1e-6,
+    1e12,
+)  # cosines have 16 digits: outside, similarities cos/tau do not keep the 9 that a certificate needs
 _ASKED = "the weights ask for cosines up to an added constant, which the loss does not see"
-ON_SPHERE = 1e-9  # relative misfit of squared distances to the centre: rounding of the labels, far below any real scatter
+ON_SPHERE = (
+    1e-9  # relative misfit of squared distances to the centre: rounding of the labels, far below any real scatter
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,8 @@ class Verdict:
     ----------
     regime : {"realizable", "degenerate", "inconsistent"}
     attained : bool
-        Whether an embedding (in `dim` dimensions, where asked for) attains the bound. False for the limit of a hard scheme.
+        Whether an embedding (in `dim` dimensions, where asked for) attains the bound. False for the limit of a hard
+        scheme.
     unique : bool
         Whether it is the only one in its dimension, up to O(q) or rigid motions.
     reason : str
@@ -48,7 +54,8 @@ class Verdict:
     dim : int or None
         Dimension that was asked for.
     shift_interval : (float, float) or None
-        The constants c whose target is a geometry, in any dimension: [lo, hi] for the cosine, (-inf, c*] for the Euclidean similarity.
+        The constants c whose target is a geometry, in any dimension: [lo, hi] for the cosine, (-inf, c*] for the
+        Euclidean similarity.
     ranks : (int, int) or None
         Dimension of the target at both ends (n - 1 for the open end of the Euclidean one).
     min_dimension : int or None
@@ -77,7 +84,9 @@ class Verdict:
     best_shift: float | None = None
 
 
-def judge(weights: Weights, similarity: str, temperature: float, dim: int | None = None, search: bool = False) -> Verdict:
+def judge(
+    weights: Weights, similarity: str, temperature: float, dim: int | None = None, search: bool = False
+) -> Verdict:
     """Decide whether an embedding attains the entropic bound.
 
     Parameters
@@ -90,8 +99,8 @@ def judge(weights: Weights, similarity: str, temperature: float, dim: int | None
     dim : int, optional
         Embedding dimension q >= 1; the least one that attains the bound by default.
     search : bool
-        Where the cosine target is no Gram matrix and no formula applies, search for the largest temperature at which it is (some ten
-        times the work).
+        Where the cosine target is no Gram matrix and no formula applies, search for the largest temperature at which it
+        is (some ten times the work).
 
     Raises
     ------
@@ -105,10 +114,16 @@ def judge(weights: Weights, similarity: str, temperature: float, dim: int | None
             f"`temperature` must be from {TEMPERATURES[0]:g} to {TEMPERATURES[1]:g} with cosine similarity; got {tau:g} "
             "(usual values are 0.05 to 1)"
         )
-    q = None if dim is None else int(_checks.integer("dim", dim, at_least=1, hint="the embedding dimension; None for the least possible"))
+    q = (
+        None
+        if dim is None
+        else int(_checks.integer("dim", dim, at_least=1, hint="the embedding dimension; None for the least possible"))
+    )
     if not weights.symmetric:
         reason = "similarities are symmetric, and no symmetric matrix has these normalised weights (log w_ij - log w_ji is not a_j - a_i)"
-        return Verdict("inconsistent", False, False, reason, "symmetrise the weights, (W + W.T) / 2", similarity, tau, q)
+        return Verdict(
+            "inconsistent", False, False, reason, "symmetrise the weights, (W + W.T) / 2", similarity, tau, q
+        )
     if weights.hard:
         return _hard(weights, similarity, tau, q)
     return _cosine(weights, tau, q, search) if similarity == "cosine" else _euclidean(weights, tau, q)
@@ -118,21 +133,27 @@ def realise(weights: Weights, verdict: Verdict) -> Array:
     """(n, q) embedding that attains the bound, q = `verdict.dim` or the least dimension; raises where none does."""
     if verdict.shift is None:
         why = f"got {verdict.regime}: {verdict.reason}"
-        raise InvalidInputError(f"`verdict` must be of an attained bound to have an embedding; {why} ({verdict.remedy})")
+        raise InvalidInputError(
+            f"`verdict` must be of an attained bound to have an embedding; {why} ({verdict.remedy})"
+        )
     if verdict.similarity == "cosine":
         return spherical.embedding(weights, verdict.temperature, verdict.shift, verdict.dim)
     return euclidean.embedding(weights, verdict.temperature, verdict.shift, verdict.dim)
 
 
 def soft_supcon_temperature(num_classes: int, epsilon: float) -> float:
-    """C / ((C-1) log(1/eps)): the largest temperature at which Soft SupCon attains its bound, with two samples in some class."""
+    """C / ((C-1) log(1/eps)).
+
+    The largest temperature at which Soft SupCon attains its bound, with two samples in some class.
+    """
     return math.inf if num_classes == 1 or epsilon >= 1 else num_classes / ((num_classes - 1) * math.log(1 / epsilon))
 
 
 def sphere_of(labels: Array) -> float | None:
     """Radius of the sphere on which the rows of `labels` lie (in their affine span), or None.
 
-    |y|^2 = 2 <a, y> + r^2 - |a|^2 is linear in the centre a: the centred |y|^2 must be in the span of the centred labels.
+    |y|^2 = 2 <a, y> + r^2 - |a|^2 is linear in the centre a: the centred |y|^2 must be in the span of the centred
+    labels.
     """
     centred = labels - labels.mean(axis=0)
     scale = float(np.abs(centred).max())
@@ -160,7 +181,17 @@ def _hard(weights: Weights, similarity: str, tau: float, q: int | None) -> Verdi
     enough = _dimensions(needed) if exact else f"at most {_dimensions(needed)}"
     if q is not None and q < needed and exact:
         reason = f"even the limit of infinite distances between pairs of weight 0 needs dimension {needed}, not {q}"
-        return Verdict("inconsistent", False, False, reason, f"embed in dimension {needed}", similarity, tau, q, min_dimension=needed)
+        return Verdict(
+            "inconsistent",
+            False,
+            False,
+            reason,
+            f"embed in dimension {needed}",
+            similarity,
+            tau,
+            q,
+            min_dimension=needed,
+        )
     reason = (
         "hard scheme, the entropic bound is not attained: pairs of weight 0 want an infinite distance, and only that limit reaches the "
         f"bound, in {enough}"
@@ -174,9 +205,7 @@ def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdic
     found = spherical.feasible_shifts(weights, tau)
     margin, best = found.margin, found.best_shift
     if found.interval is None or found.ranks is None or found.min_dimension is None:
-        reason = (
-            f"no added constant makes the cosines that the weights ask for those of unit vectors (least eigenvalue {margin:.3g} at best)"
-        )
+        reason = f"no added constant makes the cosines that the weights ask for those of unit vectors (least eigenvalue {margin:.3g} at best)"
         reason = _off_sphere(weights) + reason
         remedy = _cooler(weights, tau, search)
         return Verdict("inconsistent", False, False, reason, remedy, "cosine", tau, q, margin=margin, best_shift=best)
@@ -185,7 +214,10 @@ def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdic
     facts = (found.interval, found.ranks, least)
     ends = found.shifts_up_to(least if q is None else q)
     if not ends:
-        reason = _off_sphere(weights) + f"the target cosines are those of unit vectors in {_dimensions(least)} or more, not in {q}"
+        reason = (
+            _off_sphere(weights)
+            + f"the target cosines are those of unit vectors in {_dimensions(least)} or more, not in {q}"
+        )
         remedy = f"embed in dimension {least}{_matched(weights, least, tau)}"
         return Verdict("inconsistent", False, False, reason, remedy, "cosine", tau, q, *facts, None, margin, best)
     whole = q is not None and q >= weights.n and found.kind == "interval"
@@ -206,7 +238,9 @@ def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdic
         remedy = "in fewer dimensions, or at a higher temperature, no embedding attains the bound"
     else:
         only = "" if q is None or q == least else f" up to {q}"
-        reason = f"{_ASKED}; unit vectors in {_dimensions(least)}{only} have them for one constant only, {_plain(ends[0])}"
+        reason = (
+            f"{_ASKED}; unit vectors in {_dimensions(least)}{only} have them for one constant only, {_plain(ends[0])}"
+        )
         remedy = f"in {_dimensions(max(found.ranks))} there is a second such geometry, in {weights.n} a whole family"
     return Verdict("realizable", True, True, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
 
@@ -287,9 +321,11 @@ def _matched(weights: Weights, least: int, tau: float) -> str:
 
 
 def _matched_temperature(weights: Weights) -> float | None:
-    """The temperature at which cosines of the labels are the target: tau' of X-CLR; sigma^2/r^2 of y-Aware labels on a sphere.
+    """The temperature at which cosines of the labels are the target: tau' of X-CLR; sigma^2/r^2 of y-Aware labels on a
+    sphere.
 
-    On a sphere of radius r, |y_i - y_j|^2 = 2 r^2 (1 - cos_ij), so log w_ij = (r^2/sigma^2)(cos_ij - 1); twice that in the paper's form.
+    On a sphere of radius r, |y_i - y_j|^2 = 2 r^2 (1 - cos_ij), so log w_ij = (r^2/sigma^2)(cos_ij - 1); twice that in
+    the paper's form.
     """
     name = weights.scheme["name"]
     if name == "x-clr":

@@ -1,7 +1,8 @@
 r"""A weight matrix as it comes: validation, exact groups of samples, and the symmetric representative.
 
-The loss depends on W only through its normalised rows w~. So W may be replaced by any Diag(e^a) W, and a W that is not symmetric is as
-good as a symmetric one iff log w_ij - log w_ji = a_j - a_i for some a: then log w_ij + a_i is symmetric ("symmetrisable").
+The loss depends on W only through its normalised rows w~. So W may be replaced by any Diag(e^a) W, and a W that is not
+symmetric is as good as a symmetric one iff log w_ij - log w_ji = a_j - a_i for some a: then log w_ij + a_i is symmetric
+("symmetrisable").
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from optgeom._numerics import EPS, Array
 from optgeom.errors import InvalidInputError
 from optgeom.realization.schemes import LARGEST_GROUPS
 
-# Two computations of one kernel value agree to a few units of rounding of the value or, where it is a difference, of the largest one.
+# Two computations of one kernel value agree to a few units of rounding of the value or, where it is a difference, of
+# the largest one.
 RELATIVE_ROUNDING = 1e-12
 SYMMETRISABLE = 1e-9  # in log w: an error of 1e-9 in a similarity times the temperature costs 1e-18 of loss
 LARGEST_AS_DENSE = 4000  # sparse matrices up to this size are simply written down (128 MiB)
@@ -58,7 +60,9 @@ def read(matrix: Any) -> Grouped:
     try:
         given = np.asarray(matrix)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInputError(f"`weights` must be a square matrix of numbers; got {type(matrix).__name__}: {error}") from error
+        raise InvalidInputError(
+            f"`weights` must be a square matrix of numbers; got {type(matrix).__name__}: {error}"
+        ) from error
     _check_shape(given.shape, given.dtype)
     weights = given.astype(np.float64)
     np.fill_diagonal(weights, 0.0)
@@ -68,7 +72,9 @@ def read(matrix: Any) -> Grouped:
     _check_anchors(weights)
     precision = _precision(given.dtype)
     notes: tuple[str, ...] = ()
-    if not np.array_equal(weights, weights.T) and _symmetric_up_to_rounding(weights, weights.T, float(weights.max()), precision):
+    if not np.array_equal(weights, weights.T) and _symmetric_up_to_rounding(
+        weights, weights.T, float(weights.max()), precision
+    ):
         notes = (_rounding_note(np.abs(weights - weights.T).max()),)
         weights = np.where((weights > 0) & (weights.T > 0), (weights + weights.T) / 2, 0.0)
     notes += _underflow_notes(weights, given.dtype)
@@ -79,7 +85,10 @@ def read(matrix: Any) -> Grouped:
 
 
 def symmetrise(log_weights: Array) -> tuple[Array, bool, str | None]:
-    """Symmetric representative of log w if there is one: (log weights, whether symmetric, a note where they changed)."""
+    """Symmetric representative of log w if there is one.
+
+    (log weights, whether symmetric, a note where they changed).
+    """
     if np.array_equal(log_weights, log_weights.T):
         return log_weights, True, None
     held = np.isfinite(log_weights)
@@ -102,7 +111,9 @@ def symmetrise(log_weights: Array) -> tuple[Array, bool, str | None]:
         return log_weights, False, None
     # A constant within a component changes nothing; 0 for the mean row keeps the weights near their scale.
     shifted = log_weights + (scale - scale.mean())[:, None]
-    note = "weights were not symmetric but symmetrisable: rows rescaled, which leaves the normalised weights as they are"
+    note = (
+        "weights were not symmetric but symmetrisable: rows rescaled, which leaves the normalised weights as they are"
+    )
     return np.where(held, (shifted + shifted.T) / 2, -np.inf), True, note
 
 
@@ -110,9 +121,13 @@ def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "biuf":
         raise InvalidInputError(f"`weights` must be real numbers; got type {dtype} (convert it to float)")
     if len(shape) != 2 or shape[0] != shape[1]:
-        raise InvalidInputError(f"`weights` must be a square (n, n) matrix; got shape {shape} (one row and one column a sample)")
+        raise InvalidInputError(
+            f"`weights` must be a square (n, n) matrix; got shape {shape} (one row and one column a sample)"
+        )
     if shape[0] < 3:
-        raise InvalidInputError(f"`weights` must be of at least 3 samples; got {shape[0]} (with two, every embedding has the same loss)")
+        raise InvalidInputError(
+            f"`weights` must be of at least 3 samples; got {shape[0]} (with two, every embedding has the same loss)"
+        )
 
 
 def _check_indices(matrix: Any) -> None:
@@ -121,7 +136,9 @@ def _check_indices(matrix: Any) -> None:
         try:
             matrix.check_format(full_check=True)
         except ValueError as error:
-            raise InvalidInputError(f"`weights` must be a sound sparse matrix; scipy says of it: {error} (save it again)") from error
+            raise InvalidInputError(
+                f"`weights` must be a sound sparse matrix; scipy says of it: {error} (save it again)"
+            ) from error
 
 
 def _check_entries(rows: npt.NDArray[Any], columns: npt.NDArray[Any], values: Array) -> None:
@@ -131,12 +148,18 @@ def _check_entries(rows: npt.NDArray[Any], columns: npt.NDArray[Any], values: Ar
     i, j, value = int(rows[0]), int(columns[0]), float(values[0])
     need, remedy = ("finite", "drop the sample, or give the pair a weight")
     if np.isfinite(value):
-        need, remedy = "not negative", "weights are probabilities up to a factor: use exp(similarity) for signed similarities"
+        need, remedy = (
+            "not negative",
+            "weights are probabilities up to a factor: use exp(similarity) for signed similarities",
+        )
     raise InvalidInputError(f"`weights` must be {need}; got w_{i},{j} = {value:g} ({remedy})")
 
 
 def _check_anchors(weights: Array) -> None:
-    """A sample that is a positive of others but has none itself: the bound would be another one, since its row has no term."""
+    """A sample that is a positive of others but has none itself.
+
+    The bound would be another one, since its row has no term.
+    """
     wrong = np.flatnonzero(weights.any(axis=0) & ~weights.any(axis=1))
     if wrong.size:
         j = int(wrong[0])
@@ -155,7 +178,9 @@ def _underflow_notes(weights: Array, dtype: np.dtype[Any]) -> tuple[str, ...]:
     least = float(weights[held].min())
     if least > float(np.finfo(dtype).tiny) ** 0.9:
         return ()
-    return (f"zeros may be underflow (the least positive weight is {least:.1e}): weights made from labels by a scheme keep logarithms",)
+    return (
+        f"zeros may be underflow (the least positive weight is {least:.1e}): weights made from labels by a scheme keep logarithms",
+    )
 
 
 def _precision(dtype: np.dtype[Any]) -> float:
@@ -184,10 +209,12 @@ def _multipliers(count: int) -> Words:
 
 
 def _twins(weights: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Samples whose rows and columns agree but for the pair itself: (group of each, a first and a second member of each group).
+    """Samples whose rows and columns agree but for the pair itself: (group of each, a first and a second member of each
+    group).
 
-    Row i is summed up as r_1 h(w_i1) + r_2 h(w_i2) + ... modulo 2^64 with random r, which no order of summation can change. Its own
-    diagonal is missing; filled with w_ij, the sums of i and j agree iff they are twins, but for one chance in 2^64, and that is checked.
+    Row i is summed up as r_1 h(w_i1) + r_2 h(w_i2) + ... modulo 2^64 with random r, which no order of summation can
+    change. Its own diagonal is missing; filled with w_ij, the sums of i and j agree iff they are twins, but for one
+    chance in 2^64, and that is checked.
     """
     n = weights.shape[0]
     multipliers = _multipliers(n)
@@ -264,14 +291,21 @@ def _read_sparse(matrix: Any) -> Grouped:
 
 
 def _sparse_twins(weights: Any) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """As `_twins`, from the stored entries: twins with a positive weight between them are neighbours, the others have equal sums."""
+    """As `_twins`, from the stored entries.
+
+    Twins with a positive weight between them are neighbours, the others have equal sums.
+    """
     n = weights.shape[0]
     multipliers = _multipliers(n)
     rows = np.repeat(np.arange(n), np.diff(weights.indptr))
     words = _mix(weights.data)
-    summed = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(words * multipliers[weights.indices], dtype=np.uint64)])
+    summed = np.concatenate(
+        [np.zeros(1, dtype=np.uint64), np.cumsum(words * multipliers[weights.indices], dtype=np.uint64)]
+    )
     total = summed[weights.indptr[1:]] - summed[weights.indptr[:-1]]
-    filled = scipy.sparse.csr_array((words * multipliers[rows] + total[rows], weights.indices, weights.indptr), shape=weights.shape)
+    filled = scipy.sparse.csr_array(
+        (words * multipliers[rows] + total[rows], weights.indices, weights.indptr), shape=weights.shape
+    )
     turned = filled.T.tocsr()
     turned.sort_indices()
     adjacent = filled.data == turned.data
@@ -279,7 +313,10 @@ def _sparse_twins(weights: Any) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.in
     link = scipy.sparse.coo_array(
         (
             np.ones(int(adjacent.sum()) + n, dtype=np.int8),
-            (np.concatenate([rows[adjacent], np.arange(n)]), np.concatenate([weights.indices[adjacent], first[equal.ravel()]])),
+            (
+                np.concatenate([rows[adjacent], np.arange(n)]),
+                np.concatenate([weights.indices[adjacent], first[equal.ravel()]]),
+            ),
         ),
         shape=weights.shape,
     )

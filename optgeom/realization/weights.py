@@ -1,8 +1,9 @@
 r"""Weights: who should be similar to whom, in group form.
 
-The loss of weighted InfoNCE sees the matrix W only through its rows, normalised without the diagonal: w~_ij = w_ij / sum_{k != i} w_ik.
-Samples with the same label have the same rows and are one group, exactly; entry (g, h) of every G x G array here speaks of one sample of
-group g and ANOTHER sample of group h, so that the diagonal belongs to two different samples of one group.
+The loss of weighted InfoNCE sees the matrix W only through its rows, normalised without the diagonal: w~_ij = w_ij /
+sum_{k != i} w_ik. Samples with the same label have the same rows and are one group, exactly; entry (g, h) of every G x
+G array here speaks of one sample of group g and ANOTHER sample of group h, so that the diagonal belongs to two
+different samples of one group.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ PARAMETERS = {"supcon": (), "soft-supcon": ("epsilon",), "y-aware": ("bandwidth"
 class Weights:
     """Weights of pairs of samples, on groups of samples with the same weights.
 
-    Made by `from_matrix`, by a scheme (`supcon`, `soft_supcon`, `y_aware`, `x_clr`) or by its name (`by_name`). Arrays are read-only.
+    Made by `from_matrix`, by a scheme (`supcon`, `soft_supcon`, `y_aware`, `x_clr`) or by its name (`by_name`). Arrays
+    are read-only.
 
     Attributes
     ----------
@@ -62,13 +64,17 @@ class Weights:
 
     def __post_init__(self) -> None:
         if self.n < 3:
-            raise InvalidInputError(f"`labels` must be of at least 3 samples; got {self.n} (with two, every embedding has the same loss)")
+            raise InvalidInputError(
+                f"`labels` must be of at least 3 samples; got {self.n} (with two, every embedding has the same loss)"
+            )
         object.__setattr__(self, "log_weights", read_only(np.where(self.count > 0, self.log_weights, -np.inf)))
         self.index.setflags(write=False)
         self.sizes.setflags(write=False)
         without = ~np.isfinite(logsumexp_rows(self.log_weights))
         if without.all():
-            raise InvalidInputError("`weights` must have a positive weight; got only zeros off the diagonal (every class has one sample?)")
+            raise InvalidInputError(
+                "`weights` must have a positive weight; got only zeros off the diagonal (every class has one sample?)"
+            )
         notes = list(self.notes)
         if self.hard:
             g, h = (int(which[0]) for which in np.nonzero((self.count > 0) & np.isneginf(self.log_weights)))
@@ -90,7 +96,10 @@ class Weights:
 
     @functools.cached_property
     def count(self) -> Array:
-        """(G, G) number of samples of group h other than one given sample of group g: m_h, and m_g - 1 on the diagonal."""
+        """(G, G) number of samples of group h other than one given sample of group g.
+
+        M_h, and m_g - 1 on the diagonal.
+        """
         count = np.broadcast_to(self.sizes.astype(np.float64), (self.sizes.size, self.sizes.size)).copy()
         np.fill_diagonal(count, self.sizes - 1.0)
         return read_only(count)
@@ -118,8 +127,8 @@ class Weights:
         Parameters
         ----------
         matrix : array-like of shape (n, n)
-            Non-negative, n >= 3; the diagonal is ignored. Asymmetry by rounding is averaged away, and a matrix that only differs from
-            a symmetric one by factors of its rows is replaced by that one; the notes say so.
+            Non-negative, n >= 3; the diagonal is ignored. Asymmetry by rounding is averaged away, and a matrix that
+            only differs from a symmetric one by factors of its rows is replaced by that one; the notes say so.
 
         Raises
         ------
@@ -146,7 +155,8 @@ class Weights:
     def soft_supcon(labels: Any, epsilon: float) -> Weights:
         """w_ij = 1 within a class and `epsilon` (0 < epsilon <= 1) across classes.
 
-        With cosine similarity the bound is attained iff temperature * log(1/epsilon) <= C/(C-1), whatever the class sizes.
+        With cosine similarity the bound is attained iff temperature * log(1/epsilon) <= C/(C-1), whatever the class
+        sizes.
         """
         return Weights._from_scheme(schemes.soft_supcon(labels, epsilon))
 
@@ -168,7 +178,8 @@ class Weights:
 
     @staticmethod
     def by_name(scheme: str, labels: Any, **parameters: Any) -> Weights:
-        """The scheme of this name: "supcon", "soft-supcon" (epsilon), "y-aware" (bandwidth, paper) or "x-clr" (temperature).
+        """The scheme of this name: "supcon", "soft-supcon" (epsilon), "y-aware" (bandwidth, paper) or "x-clr"
+        (temperature).
 
         Parameters that are None are left at their default.
         """
@@ -180,7 +191,9 @@ class Weights:
                 raise InvalidInputError(f"`{key}` must not be given for the scheme {name}; it takes {takes} (drop it)")
         needed = {"soft-supcon": "epsilon", "x-clr": "temperature"}.get(name)
         if needed is not None and needed not in given:
-            raise InvalidInputError(f"`{needed}` must be given for the scheme {name}; got none (see Weights.{name.replace('-', '_')})")
+            raise InvalidInputError(
+                f"`{needed}` must be given for the scheme {name}; got none (see Weights.{name.replace('-', '_')})"
+            )
         makers: dict[str, Callable[..., Weights]] = {
             "supcon": Weights.supcon,
             "soft-supcon": Weights.soft_supcon,

@@ -1,1 +1,4 @@
-"""Sampling conditions: which positives let contrastive learning recover the latents, and what the optimum is when they do not."""
+"""Sampling conditions.
+
+Which positives let contrastive learning recover the latents, and what the optimum is when they do not.
+"""

@@ -1,13 +1,13 @@
 r"""The contrastive loss with infinitely many negatives, for any map h of the latents.
 
-    L(h) = log N + E_z log[ (1 - rho) E_z' exp(h(z).h(z')/tau) + rho E_{z' ~ support(z)} exp(h(z).h(z')/tau) ] - E h(z).h(z+)/tau,
+    L(h) = log N + E_z log[ (1 - rho) E_z' exp(h(z).h(z')/tau) + rho E_{z' ~ support(z)} exp(h(z).h(z')/tau) ] - E
+    h(z).h(z+)/tau,
 
-z, z' uniform on the sphere, z+ a positive of z, rho the share of negatives that the support-corrected loss draws from the anchor's own
-support. By quadrature on S^1 and S^2, by Monte Carlo with an error bar elsewhere.
+z, z' uniform on the sphere, z+ a positive of z, rho the share of negatives that the support-corrected loss draws from
+the anchor's own support. By quadrature on S^1 and S^2, by Monte Carlo with an error bar elsewhere.
 
-References
-----------
-Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280; Wang, Isola 2020, arXiv 2005.10242 (alignment and uniformity).
+References ---------- Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280; Wang, Isola 2020, arXiv 2005.10242
+(alignment and uniformity).
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def asymptotic_loss(
     check_rho(rho)
     _checks.choice("method", method, ("auto", "quadrature", "monte-carlo"))
     if method == "quadrature" and not has_rule(conditional):
-        raise InvalidInputError(f"`method` must be monte-carlo in dimension {conditional.dimension}; got 'quadrature' (it needs 2 or 3)")
+        raise InvalidInputError(
+            f"`method` must be monte-carlo in dimension {conditional.dimension}; got 'quadrature' (it needs 2 or 3)"
+        )
     if method == "monte-carlo" or not has_rule(conditional):
         _checks.integer("samples", samples, at_least=2)
         _checks.integer("references", references, at_least=2)
@@ -128,7 +130,14 @@ def _expected(rule: PositiveRule, z: Array, h: Array, mapping: Map, of: Callable
 
 
 def _monte_carlo(
-    conditional: Conditional, tau: float, mapping: Map, shift: float, rho: float, n: int, m: int, rng: np.random.Generator
+    conditional: Conditional,
+    tau: float,
+    mapping: Map,
+    shift: float,
+    rho: float,
+    n: int,
+    m: int,
+    rng: np.random.Generator,
 ) -> AsymptoticLoss:
     z, z_plus = conditional.sample_pairs(rng, n)
     h = image(mapping, z)
@@ -167,9 +176,9 @@ def orthogonal_loss(conditional: Conditional, temperature: float, negatives: flo
 def infimum(conditional: Conditional, temperature: float, negatives: float = 1.0) -> float | None:
     r"""Infimum over all maps into the sphere of the same dimension, where it is known; None elsewhere.
 
-    Some coordinates fixed: log(N E exp(t/tau)) - 1/tau. No map has better alignment than 1/tau or a better uniformity than that of the
-    uniform law; spreading the fixed coordinates over the sphere, positives kept together, comes as close to both as one likes. Full
-    support with kappa tau = 1: the orthogonal maps.
+    Some coordinates fixed: log(N E exp(t/tau)) - 1/tau. No map has better alignment than 1/tau or a better uniformity
+    than that of the uniform law; spreading the fixed coordinates over the sphere, positives kept together, comes as
+    close to both as one likes. Full support with kappa tau = 1: the orthogonal maps.
     """
     tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
     if isinstance(conditional, Slice):

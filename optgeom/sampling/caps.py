@@ -44,7 +44,9 @@ class Cap(Conditional):
         LatentSphere(self.size)
         _checks.real("kappa", self.kappa, at_least=0.0, hint="0 is uniform on the cap")
         if _checks.real("angle_deg", self.angle_deg, above=0.0, hint="in degrees") > 180:
-            raise InvalidInputError(f"`angle_deg` must be in (0, 180]; got {self.angle_deg!r} (180 is the whole sphere)")
+            raise InvalidInputError(
+                f"`angle_deg` must be in (0, 180]; got {self.angle_deg!r} (180 is the whole sphere)"
+            )
 
     @property
     def dimension(self) -> int:

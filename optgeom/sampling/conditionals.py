@@ -1,7 +1,8 @@
 r"""How positives are drawn: laws p(z+ | z) on the sphere of the latents.
 
-Densities are relative to the uniform law on the reference set of z: the whole sphere (von Mises-Fisher) or the slice of the sphere on
-which the fixed coordinates keep their values. On a slice with free part v, radius |v|, and concentration kappa two conventions are in use:
+Densities are relative to the uniform law on the reference set of z: the whole sphere (von Mises-Fisher) or the slice of
+the sphere on which the fixed coordinates keep their values. On a slice with free part v, radius |v|, and concentration
+kappa two conventions are in use:
 
     theory     p(z+ | z) ~ exp(kappa z.z+) restricted to the slice: concentration kappa |v|^2 for the direction of the free part,
     reported   concentration kappa for that direction, whatever the radius (what the published experiments sample).
@@ -69,7 +70,10 @@ class Conditional(ABC):
 
     @abstractmethod
     def log_density(self, z: Array, z_plus: Array) -> Array:
-        """Log density relative to the uniform law on the reference set; -inf outside the support (broadcast over leading axes)."""
+        """Log density relative to the uniform law on the reference set.
+
+        -inf outside the support (broadcast over leading axes).
+        """
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, z: Array) -> Array:
@@ -81,7 +85,10 @@ class Conditional(ABC):
 
     @abstractmethod
     def mean_square_change(self) -> Array:
-        """(d,) exact E (z+_a - z_a)^2 for every coordinate; by symmetry different coordinates change without correlation."""
+        """(d,) exact E (z+_a - z_a)^2 for every coordinate.
+
+        By symmetry different coordinates change without correlation.
+        """
 
     def sample_pairs(self, rng: np.random.Generator, n: int) -> tuple[Array, Array]:
         """(n, d) uniform anchors and their positives."""
@@ -161,9 +168,13 @@ class Slice(Conditional):
         _checks.real("kappa", self.kappa, at_least=0.0, hint="1/temperature makes the true latents optimal")
         _checks.choice("convention", self.convention, CONVENTIONS)
         axes = tuple(self.axes)
-        if not 1 <= len(set(axes)) == len(axes) < self.size or not all(isinstance(a, int) and 0 <= a < self.size for a in axes):
+        if not 1 <= len(set(axes)) == len(axes) < self.size or not all(
+            isinstance(a, int) and 0 <= a < self.size for a in axes
+        ):
             limit = self.size - 1
-            raise InvalidInputError(f"`axes` must be 1 to {limit} different coordinates 0..{limit}; got {axes} (one must stay free)")
+            raise InvalidInputError(
+                f"`axes` must be 1 to {limit} different coordinates 0..{limit}; got {axes} (one must stay free)"
+            )
 
     @property
     def dimension(self) -> int:
@@ -204,7 +215,9 @@ class Slice(Conditional):
     def mean_square_change(self) -> Array:
         count = len(self.free)
         square, weights = latents.free_square_rule(self.size, count)
-        cosine = latents.mean_cosine(self.kappa * (square if self.convention == "theory" else np.ones_like(square)), count)
+        cosine = latents.mean_cosine(
+            self.kappa * (square if self.convention == "theory" else np.ones_like(square)), count
+        )
         found = np.zeros(self.size)
         found[list(self.free)] = float(np.sum(weights * 2 * square * (1 - cosine))) / count
         return found
@@ -238,14 +251,18 @@ class Mixture(Conditional):
     def __post_init__(self) -> None:
         if len(self.parts) == 0 or len(self.parts) != len(self.weights):
             came = f"{len(self.parts)} parts and {len(self.weights)} weights"
-            raise InvalidInputError(f"`weights` must give a probability to each of at least one part; got {came} (one weight a part)")
+            raise InvalidInputError(
+                f"`weights` must give a probability to each of at least one part; got {came} (one weight a part)"
+            )
         for weight in self.weights:
             _checks.real("weights", weight, above=0.0, hint="leave parts of probability zero out")
         if abs(sum(self.weights) - 1.0) > 1e-9:
             raise InvalidInputError(f"`weights` must sum to 1; got a sum of {sum(self.weights):.12g} (divide by it)")
         sizes = {part.dimension for part in self.parts}
         if len(sizes) > 1:
-            raise InvalidInputError(f"`parts` must be laws in one dimension; got dimensions {sorted(sizes)} (mix laws of one sphere)")
+            raise InvalidInputError(
+                f"`parts` must be laws in one dimension; got dimensions {sorted(sizes)} (mix laws of one sphere)"
+            )
 
     @property
     def dimension(self) -> int:
@@ -269,8 +286,12 @@ class Mixture(Conditional):
     def log_density(self, z: Array, z_plus: Array) -> Array:
         if any(part.fixed != self.parts[0].fixed for part in self.parts):
             listed = [list(part.fixed) for part in self.parts]
-            raise InvalidInputError(f"`parts` must fix the same coordinates to have a density; got {listed} (sample them instead)")
-        logs = np.stack([log_nonnegative(w) + part.log_density(z, z_plus) for part, w in zip(self.parts, self.weights, strict=True)])
+            raise InvalidInputError(
+                f"`parts` must fix the same coordinates to have a density; got {listed} (sample them instead)"
+            )
+        logs = np.stack(
+            [log_nonnegative(w) + part.log_density(z, z_plus) for part, w in zip(self.parts, self.weights, strict=True)]
+        )
         return np.asarray(np.logaddexp.reduce(logs, axis=0))
 
     def sample(self, rng: np.random.Generator, z: Array) -> Array:
@@ -286,7 +307,9 @@ class Mixture(Conditional):
         """Uniform on the support of the largest part, where one contains the others."""
         largest = self.largest
         if largest is None:
-            raise InvalidInputError("`parts` must have a largest support to draw from; got none that contains the others (add one)")
+            raise InvalidInputError(
+                "`parts` must have a largest support to draw from; got none that contains the others (add one)"
+            )
         return largest.sample_support(rng, z)
 
     @property
@@ -305,10 +328,12 @@ class Mixture(Conditional):
 
 
 def around(rng: np.random.Generator, directions: Array, kappa: Array) -> Array:
-    """(n, p) von Mises-Fisher draws around unit rows, each with its own concentration; exact rejection (Wood 1994), any dimension.
+    """(n, p) von Mises-Fisher draws around unit rows, each with its own concentration; exact rejection (Wood 1994), any
+    dimension.
 
-    The cosine w of p >= 2 dimensions is drawn as (1 - (1+b) y) / (1 - (1-b) y), y ~ Beta((p-1)/2, (p-1)/2), and accepted with the ratio of
-    the densities; b = (p-1) / (2k + sqrt(4k^2 + (p-1)^2)), which keeps the acceptance above about two thirds for every k.
+    The cosine w of p >= 2 dimensions is drawn as (1 - (1+b) y) / (1 - (1-b) y), y ~ Beta((p-1)/2, (p-1)/2), and
+    accepted with the ratio of the densities; b = (p-1) / (2k + sqrt(4k^2 + (p-1)^2)), which keeps the acceptance above
+    about two thirds for every k.
     """
     n, p = directions.shape
     k = np.broadcast_to(np.asarray(kappa, dtype=np.float64), (n,))

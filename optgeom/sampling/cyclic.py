@@ -1,9 +1,9 @@
 r"""Points on a sphere that a rotation of order m moves around: their Gram matrix is circulant.
 
-Every such set is an orbit of x_k = (a_f cos(2 pi f k/m), a_f sin(2 pi f k/m))_f over some frequencies f, where f = m/2 has one coordinate,
-(-1)^k. With amplitudes in proportion to the number of coordinates the points have mean 0 and the same second moment in all directions:
-a regular simplex for m - 1 coordinates, the octahedron for six points of R^3. They lie on a curve, so they stand for the sphere only
-while they are few.
+Every such set is an orbit of x_k = (a_f cos(2 pi f k/m), a_f sin(2 pi f k/m))_f over some frequencies f, where f = m/2
+has one coordinate, (-1)^k. With amplitudes in proportion to the number of coordinates the points have mean 0 and the
+same second moment in all directions: a regular simplex for m - 1 coordinates, the octahedron for six points of R^3.
+They lie on a curve, so they stand for the sphere only while they are few.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ FEW = 4  # points for each coordinate; beyond, other points are spread better
 
 
 def cyclic_points(m: int, dimension: int) -> Array | None:
-    """(m, dimension) points in cyclic order, well apart; 2 in dimension 1; None where there are none, or only bad ones."""
+    """(m, dimension) points in cyclic order, well apart; 2 in dimension 1.
+
+    None where there are none, or only bad ones.
+    """
     if dimension == 1:
         return np.array([[1.0], [-1.0]])
     if dimension > 2 and m > FEW * dimension:
@@ -31,8 +34,13 @@ def cyclic_points(m: int, dimension: int) -> Array | None:
     square = np.cos(0.5 * m * turns) / width if chosen else np.zeros(m)  # cosines at each lag
     left = list(range(1, (m + 1) // 2))
     for _ in range(width // 2):
-        # The first frequency keeps all points different; each further one is that which keeps the nearest two furthest apart.
-        nearest = [float(np.max((square + 2 * np.cos(f * turns) / width)[1:])) for f in left] if square.any() and 1 not in left else []
+        # The first frequency keeps all points different; each further one is that which keeps the nearest two furthest
+        # apart.
+        nearest = (
+            [float(np.max((square + 2 * np.cos(f * turns) / width)[1:])) for f in left]
+            if square.any() and 1 not in left
+            else []
+        )
         best = left[int(np.argmin(nearest))] if nearest else left[0]
         left.remove(best)
         chosen.append(float(best))

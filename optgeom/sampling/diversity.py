@@ -1,17 +1,16 @@
 r"""Diversity: can positives go everywhere, and if not, which directions of the latents never vary?
 
-The contrastive loss identifies the latents (up to an orthogonal map) only if the law of positives has full support. What varies is read
-from the second moment of the change, M = E (z+ - z)(z+ - z)': a direction a is fixed iff a'M a = 0, and the effective dimension of the
-variation is exp(entropy of the normalised eigenvalues of M), d for an isotropic law.
+The contrastive loss identifies the latents (up to an orthogonal map) only if the law of positives has full support.
+What varies is read from the second moment of the change, M = E (z+ - z)(z+ - z)': a direction a is fixed iff a'M a = 0,
+and the effective dimension of the variation is exp(entropy of the normalised eigenvalues of M), d for an isotropic law.
 
-From n observed pairs M has sampling error. For n Gaussian changes the least eigenvalue of the sample is at least that of M times
-(1 - sqrt(d/n) - sqrt(2 log(1/alpha)/n))^2 with probability 1 - alpha, so dividing by this gives an upper bound on how much the stillest
-direction varies. A direction is called fixed when that bound is below `resolution`: a data set can show that a direction varies less than
-some amount, never that it does not vary.
+From n observed pairs M has sampling error. For n Gaussian changes the least eigenvalue of the sample is at least that
+of M times (1 - sqrt(d/n) - sqrt(2 log(1/alpha)/n))^2 with probability 1 - alpha, so dividing by this gives an upper
+bound on how much the stillest direction varies. A direction is called fixed when that bound is below `resolution`: a
+data set can show that a direction varies less than some amount, never that it does not vary.
 
-References
-----------
-Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280 (diversity condition); Davidson, Szarek 2001 (extreme singular values).
+References ---------- Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280 (diversity condition); Davidson,
+Szarek 2001 (extreme singular values).
 """
 
 from __future__ import annotations
@@ -112,7 +111,9 @@ def diversity(source: Conditional | Pairs, resolution: float = RESOLUTION) -> Di
     change = source.mean_square_change()
     fixed = read_only(np.eye(source.dimension)[:, list(source.fixed)])
     order = np.sort(change)
-    return Diversity(source.full_support, len(source.fixed), fixed, 0, _effective(order), read_only(np.sqrt(order)), 0.0)
+    return Diversity(
+        source.full_support, len(source.fixed), fixed, 0, _effective(order), read_only(np.sqrt(order)), 0.0
+    )
 
 
 def _observed(pairs: Pairs, resolution: float) -> Diversity:

@@ -1,15 +1,17 @@
 r"""The law that fits observed pairs, and how well they determine its concentration.
 
-With v and v' the parts of an anchor and its positive in the directions that vary, w = |v|^2 and s = v.v' (theory) or w = 1 and s their
-cosine (reported, and where nothing is fixed), n pairs have the log likelihood
+With v and v' the parts of an anchor and its positive in the directions that vary, w = |v|^2 and s = v.v' (theory) or w
+= 1 and s their cosine (reported, and where nothing is fixed), n pairs have the log likelihood
 
     l(kappa) = kappa sum_i s_i - sum_i log M(kappa w_i),        M(k) = E exp(k t),  t the cosine of a uniform direction,
 
-up to a constant. It is concave, its maximum solves mean s_i = mean w_i A(kappa w_i), A = (log M)', and by Wilks' theorem
+up to a constant. It is concave, its maximum solves mean s_i = mean w_i A(kappa w_i), A = (log M)', and by Wilks'
+theorem
 
     { kappa :  2 (l(kappa_hat) - l(kappa)) <= chi^2_1 quantile }
 
-covers the true concentration with nearly the stated probability. The interval says nothing of whether the law has this form.
+covers the true concentration with nearly the stated probability. The interval says nothing of whether the law has this
+form.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ def fit(pairs: Pairs, seen: Diversity, convention: str = "theory") -> Fit:
     """
     d, still = pairs.dimension, seen.fixed_dimensions
     if still >= d:
-        raise InvalidInputError("`pairs` must vary in some direction; got positives equal to their anchors (augment more strongly)")
+        raise InvalidInputError(
+            "`pairs` must vary in some direction; got positives equal to their anchors (augment more strongly)"
+        )
     free = d - still
     weight, pull = _statistics(pairs, seen.fixed_directions, convention)
     values, counts = _runs(weight)
@@ -84,7 +88,9 @@ def fit(pairs: Pairs, seen: Diversity, convention: str = "theory") -> Fit:
 
     if mean < -FARTHER / math.sqrt(weight.size * free):
         said = "the mean cosine of what varies is"
-        raise InvalidInputError(f"`pairs` must be nearer than chance; {said} {mean:.3g} (are the rows of z_plus in the order of z?)")
+        raise InvalidInputError(
+            f"`pairs` must be nearer than chance; {said} {mean:.3g} (are the rows of z_plus in the order of z?)"
+        )
 
     def slope(kappa: float) -> float:
         return float(share @ (values * latents.mean_cosine(kappa * values, free))) - mean

@@ -4,7 +4,8 @@ For a unit vector u and z uniform, the cosine t = u.z has density proportional t
 
     E exp(k t) = Gamma(d/2) (2/k)^(d/2 - 1) I_(d/2-1)(k),      d/dk log E exp(k t) = I_(d/2)(k) / I_(d/2-1)(k),
 
-the normaliser and the mean cosine of a von Mises-Fisher law of concentration k. On S^0 (two points) they are cosh k and tanh k.
+the normaliser and the mean cosine of a von Mises-Fisher law of concentration k. On S^0 (two points) they are cosh k and
+tanh k.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
 
 UNIT = 1e-6  # how far a squared length may be from 1: float32 data pass
-VANISHING = 1e-280  # scaled Bessel functions below this are about to underflow; their order is then above 40 and larger than k/4
+# scaled Bessel functions below this are about to underflow; their order is then above 40 and larger than k/4
+VANISHING = 1e-280
 LARGEST_DIMENSION = 10_000
 LARGEST_JACOBI = 1000  # dimensions
 FRACTION_TERMS = 400  # of the continued fraction there: far more than it needs
@@ -40,13 +42,22 @@ class LatentSphere:
     dimension: int
 
     def __post_init__(self) -> None:
-        size = int(_checks.integer("dimension", self.dimension, at_least=2, hint="3 is the sphere of the published experiments"))
+        size = int(
+            _checks.integer(
+                "dimension", self.dimension, at_least=2, hint="3 is the sphere of the published experiments"
+            )
+        )
         if size > LARGEST_DIMENSION:
-            raise InvalidInputError(f"`dimension` must be at most {LARGEST_DIMENSION}; got {size} (points and directions fill the memory)")
+            raise InvalidInputError(
+                f"`dimension` must be at most {LARGEST_DIMENSION}; got {size} (points and directions fill the memory)"
+            )
 
     @property
     def log_area(self) -> float:
-        """log of 2 pi^(d/2) / Gamma(d/2): densities here are relative to the uniform law; subtract this for the surface measure."""
+        """log of 2 pi^(d/2) / Gamma(d/2): densities here are relative to the uniform law.
+
+        Subtract this for the surface measure.
+        """
         return math.log(2.0) + 0.5 * self.dimension * math.log(math.pi) - float(special.gammaln(self.dimension / 2))
 
     def sample(self, rng: np.random.Generator, n: int) -> Array:
@@ -93,7 +104,10 @@ def mean_cosine(kappa: npt.ArrayLike, dimension: int) -> Array:
 
 
 def _log_bessel(order: float, k: Array) -> Array:
-    """log I_order(k): scaled Bessel functions, and where they underflow the uniform expansion in the order (DLMF 10.41.3)."""
+    """log I_order(k).
+
+    Scaled Bessel functions, and where they underflow the uniform expansion in the order (DLMF 10.41.3).
+    """
     scaled = special.ive(order, k)
     gone = scaled < VANISHING
     found = np.log(np.where(gone, 1.0, scaled)) + k
@@ -111,7 +125,8 @@ def _log_bessel(order: float, k: Array) -> Array:
 
 
 def free_square_rule(dimension: int, free: int, size: int = 200) -> tuple[Array, Array]:
-    """Gauss-Jacobi nodes and probabilities for |v|^2, the squared length of `free` < dimension coordinates of a uniform unit vector.
+    """Gauss-Jacobi nodes and probabilities for |v|^2, the squared length of `free` < dimension coordinates of a uniform
+    unit vector.
 
     It is a Beta(free/2, (dimension - free)/2) variable.
     """
@@ -136,21 +151,34 @@ def carry_pole(vectors: Array, onto: Array) -> Array:
 def unit_rows(name: str, values: npt.ArrayLike, dimension: int | None = None) -> Array:
     """(n, d) unit rows, lengths brought to 1 exactly."""
     if np.iscomplexobj(values):
-        raise InvalidInputError(f"`{name}` must be real; got complex numbers (take their real parts, or stack real and imaginary ones)")
+        raise InvalidInputError(
+            f"`{name}` must be real; got complex numbers (take their real parts, or stack real and imaginary ones)"
+        )
     rows = np.asarray(values, dtype=np.float64)
     wanted = "d" if dimension is None else str(dimension)
-    if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] < 2 or (dimension is not None and rows.shape[1] != dimension):
-        raise InvalidInputError(f"`{name}` must be (n, {wanted}) unit vectors, a row each; got shape {rows.shape} (stack them as rows)")
+    if (
+        rows.ndim != 2
+        or rows.shape[0] == 0
+        or rows.shape[1] < 2
+        or (dimension is not None and rows.shape[1] != dimension)
+    ):
+        raise InvalidInputError(
+            f"`{name}` must be (n, {wanted}) unit vectors, a row each; got shape {rows.shape} (stack them as rows)"
+        )
     holes = np.argwhere(~np.isfinite(rows))
     if holes.size:
         row, column = holes[0].tolist()
         came = "NaN" if np.isnan(rows[row, column]) else "infinity"
         number = len(np.unique(holes[:, 0]))
-        where = f"row {row}, column {column}" + (f", and in {number - 1} more row{'' if number == 2 else 's'}" if number > 1 else "")
+        where = f"row {row}, column {column}" + (
+            f", and in {number - 1} more row{'' if number == 2 else 's'}" if number > 1 else ""
+        )
         raise InvalidInputError(f"`{name}` must be finite; got {came} in {where} (leave these pairs out)")
     square = (rows**2).sum(axis=1)
     off = np.flatnonzero(~(np.abs(square - 1.0) <= UNIT))
     if off.size:
         length = float(np.linalg.norm(rows[off[0]]))
-        raise InvalidInputError(f"`{name}` must be unit vectors; got length {length:.6g} in row {off[0]} (divide rows by their lengths)")
+        raise InvalidInputError(
+            f"`{name}` must be unit vectors; got length {length:.6g} in row {off[0]} (divide rows by their lengths)"
+        )
     return np.asarray(rows / np.sqrt(square)[:, None])

@@ -1,4 +1,5 @@
-r"""Maps of the latents that have a part in the answer: orthogonal ones, and those that beat them when diversity is violated.
+r"""Maps of the latents that have a part in the answer: orthogonal ones, and those that beat them when diversity is
+violated.
 
 A map takes (n, d) latents to (n, q) unit rows.
 """
@@ -47,8 +48,9 @@ class GreatCircles:
 class Twist:
     """Turn every circular slice by its own angle, `rate` radians for each unit of the fixed coordinate.
 
-    Products within slices stay and those between slices do not, but the uniform law of the sphere does: no orthogonal map, and the same
-    loss as the identity for every share of corrected negatives. Not even the corrected loss can tell the two apart.
+    Products within slices stay and those between slices do not, but the uniform law of the sphere does: no orthogonal
+    map, and the same loss as the identity for every share of corrected negatives. Not even the corrected loss can tell
+    the two apart.
 
     Attributes
     ----------
@@ -73,8 +75,8 @@ class Twist:
 class RingsToFibonacci:
     """Every band of height 2/R around an axis of S^2 goes to one point of a Fibonacci lattice of R points.
 
-    The band says all that matters about the fixed coordinate, so positives coincide, and the points are spread evenly: for R to infinity
-    the loss falls to the infimum over all maps into S^2.
+    The band says all that matters about the fixed coordinate, so positives coincide, and the points are spread evenly:
+    for R to infinity the loss falls to the infimum over all maps into S^2.
 
     Attributes
     ----------
@@ -110,8 +112,12 @@ def image(mapping: Map, z: Array) -> Array:
     """Apply a map and check that its rows are unit vectors."""
     found = np.asarray(mapping(z), dtype=np.float64)
     if found.ndim != 2 or found.shape[0] != z.shape[0]:
-        raise InvalidInputError(f"`mapping` must return a row for each of {z.shape[0]} latents; got shape {found.shape} (keep the rows)")
+        raise InvalidInputError(
+            f"`mapping` must return a row for each of {z.shape[0]} latents; got shape {found.shape} (keep the rows)"
+        )
     worst = float(np.max(np.abs((found**2).sum(axis=1) - 1)))
     if not worst <= 1e-6:
-        raise InvalidInputError(f"`mapping` must return unit rows; got a squared length off by {worst:.3g} (normalise its output)")
+        raise InvalidInputError(
+            f"`mapping` must return unit rows; got a squared length off by {worst:.3g} (normalise its output)"
+        )
     return found

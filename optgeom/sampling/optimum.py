@@ -1,4 +1,5 @@
-r"""The global optimum over all maps of the latents into any dimension, certified, and whether orthogonal maps attain it.
+r"""The global optimum over all maps of the latents into any dimension, certified, and whether orthogonal maps attain
+it.
 
 On points the loss of a map is a convex function of its Gram matrix, so the optimum over all maps is a convex program:
 
@@ -7,11 +8,12 @@ On points the loss of a map is a convex function of its Gram matrix, so the opti
 * full support, the anchor left out: weighted InfoNCE with W = p(z_j | z_i) (`realization`);
 * anything else: a low-rank staircase.
 
-Uniqueness. The anchor's own term is constant, so a log-sum-exp that includes it with other terms of positive mass is strictly convex in
-their cosines: the optimum is unique whenever all masses are positive. At rho = 1 only the cosines of pairs in each other's support are
-unique, and the others are any positive semidefinite completion of them. Components of the support do not see each other, and for two
-components or more there are several completions (turn one against the other). Within one component there is only one if points can be
-placed one after the other: first some that all see each other, then always one that sees points that span the space (`completion`).
+Uniqueness. The anchor's own term is constant, so a log-sum-exp that includes it with other terms of positive mass is
+strictly convex in their cosines: the optimum is unique whenever all masses are positive. At rho = 1 only the cosines of
+pairs in each other's support are unique, and the others are any positive semidefinite completion of them. Components of
+the support do not see each other, and for two components or more there are several completions (turn one against the
+other). Within one component there is only one if points can be placed one after the other: first some that all see each
+other, then always one that sees points that span the space (`completion`).
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ from optgeom.solvers.low_rank import solve_low_rank
 CLOSED = 1e-12  # times n: eigenvalues of a matrix in closed form that rounding makes negative
 EXTRA, GROWTH, TIGHT = 16, 6, (1e-7, 1e-9, 1e-13)  # of the staircase, as for weighted programs
 MOST = 1000  # points of a program without symmetry
-MOST_SLICES = 160  # of one with symmetry: a cosine for each two radii, and time goes with the sixth power of their number
+MOST_SLICES = (
+    160  # of one with symmetry: a cosine for each two radii, and time goes with the sixth power of their number
+)
 POINT = 1e-9  # interval of constants that is a point up to rounding
 SAME_LOSS = 1e-9  # relative to 1 + |loss|: the identity attains the optimum
 
@@ -107,12 +111,29 @@ class SamplingOptimum:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        names = ("rho", "loss_identity", "loss", "lower_bound", "entropic_bound", "certified", "unique", "rank", "solver")
-        return {**{name: getattr(self, name) for name in names}, "orthogonal_maps": self.orthogonal_maps, "gap": self.gap}
+        names = (
+            "rho",
+            "loss_identity",
+            "loss",
+            "lower_bound",
+            "entropic_bound",
+            "certified",
+            "unique",
+            "rank",
+            "solver",
+        )
+        return {
+            **{name: getattr(self, name) for name in names},
+            "orthogonal_maps": self.orthogonal_maps,
+            "gap": self.gap,
+        }
 
 
 def gram_program(held: PointSet, temperature: float, rho: float = 0.0) -> GramProgram:
-    """The convex program of these points: with masses where the anchor is included, the weighted one where it is left out."""
+    """The convex program of these points.
+
+    With masses where the anchor is included, the weighted one where it is left out.
+    """
     if held.self_included:
         return held.program(temperature, rho)
     # Every point apart: weights would put points of the same law into one group.
@@ -159,7 +180,8 @@ def global_optimum(held: PointSet, temperature: float, rho: float = 0.0, toleran
 
 
 def bound_cosines(program: SamplingProgram) -> Array | None:
-    """Matrix that attains the entropic bound, 0 between components that do not see each other; None where there is none.
+    """Matrix that attains the entropic bound, 0 between components that do not see each other; None where there is
+    none.
 
     A_ij/tau = log(w_ij/m_ij) + c_i, and A_ii = 1 gives c_i.
     """
@@ -170,12 +192,17 @@ def bound_cosines(program: SamplingProgram) -> Array | None:
     logs = program.temperature * np.log(ratio)
     target = np.where(seen, 1.0 + logs - logs.diagonal()[:, None], 0.0)
     rounding = CLOSED * program.num_samples
-    if np.abs(target - target.T).max() > rounding or scipy.linalg.eigvalsh(target, subset_by_index=[0, 0])[0] < -rounding:
+    if (
+        np.abs(target - target.T).max() > rounding
+        or scipy.linalg.eigvalsh(target, subset_by_index=[0, 0])[0] < -rounding
+    ):
         return None
     return np.asarray((target + target.T) / 2)
 
 
-def _solve(held: PointSet, program: SamplingProgram, tau: float, rho: float, tolerance: float) -> tuple[WeightedCertified, str]:
+def _solve(
+    held: PointSet, program: SamplingProgram, tau: float, rho: float, tolerance: float
+) -> tuple[WeightedCertified, str]:
     def judge(cosines: Array) -> WeightedCertified:
         return certify_sampling(program, cosines, tolerance)
 
@@ -185,11 +212,15 @@ def _solve(held: PointSet, program: SamplingProgram, tau: float, rho: float, tol
     if closed is not None:
         return judge(closed), "closed form"
     if held.circulant and held.slices > MOST_SLICES:
-        raise InvalidInputError(f"`slices` must be at most {MOST_SLICES}; got {held.slices} (take more points on each instead)")
+        raise InvalidInputError(
+            f"`slices` must be at most {MOST_SLICES}; got {held.slices} (take more points on each instead)"
+        )
     if held.circulant:
         return judge(solve_rings(held, tau, rho)[0]), "Newton's method on rings"
     if held.n > MOST:
-        raise InvalidInputError(f"`slices` times `per_slice` must be at most {MOST} without cyclic slices; got {held.n} (take fewer)")
+        raise InvalidInputError(
+            f"`slices` times `per_slice` must be at most {MOST} without cyclic slices; got {held.n} (take fewer)"
+        )
     return solve_low_rank(
         program, start, judge, None, 1e-3 * tolerance, extra=EXTRA, growth=GROWTH, tight=TIGHT
     ).certified, "low-rank staircase"
@@ -198,24 +229,30 @@ def _solve(held: PointSet, program: SamplingProgram, tau: float, rho: float, tol
 def _weights(held: PointSet) -> Weights:
     law = held.conditional
     if isinstance(law, VonMisesFisher) and law.kappa > 0:
-        return Weights.x_clr(held.points, 1 / law.kappa)  # the same weights, by their logarithms: none of them underflows
+        return Weights.x_clr(
+            held.points, 1 / law.kappa
+        )  # the same weights, by their logarithms: none of them underflows
     logs = held.conditional.log_density(held.points[:, None, :], held.points[None, :, :])
     np.fill_diagonal(logs, -np.inf)
     weights = np.exp(logs - logs.max())
-    # The density is symmetric to the last digit, its rows are not; but at a large concentration whole rows of it vanish.
+    # The density is symmetric to the last digit, its rows are not; but at a large concentration whole rows of it
+    # vanish.
     return Weights.from_matrix(weights if (weights.sum(axis=1) > 0).all() else held.rows)
 
 
 def _anchor_left_out(held: PointSet, tau: float, rho: float, tolerance: float) -> SamplingOptimum:
     if not held.conditional.full_support and rho > 0:
-        raise InvalidInputError("`self_included` must be true for rho > 0 without full support; got False (include the anchor)")
+        raise InvalidInputError(
+            "`self_included` must be true for rho > 0 without full support; got False (include the anchor)"
+        )
     weights = _weights(held)
     identity = gram_program(held, tau).risk(_unit(held.points @ held.points.T))
 
     def result(found: Any) -> SamplingOptimum:
         rows = found.embedding()
         cosines = read_only(_unit(rows @ rows.T))
-        # What is unique in its own dimension need not be over all dimensions: every constant of an interval gives an optimum.
+        # What is unique in its own dimension need not be over all dimensions: every constant of an interval gives an
+        # optimum.
         interval = found.verdict.shift_interval if found.verdict.attained else None
         unique = found.unique and (interval is None or interval[1] - interval[0] <= POINT)
         return SamplingOptimum(

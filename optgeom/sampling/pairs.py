@@ -38,14 +38,19 @@ class Pairs:
         Raises
         ------
         InvalidInputError
-            Rows that are no unit vectors, shapes that differ, fewer than 20 pairs, or anchors that all lie in a subspace.
+            Rows that are no unit vectors, shapes that differ, fewer than 20 pairs, or anchors that all lie in a
+            subspace.
         """
         first = latents.unit_rows("z", z)
         second = latents.unit_rows("z_plus", z_plus, first.shape[1])
         if first.shape != second.shape:
-            raise InvalidInputError(f"`z_plus` must have the shape of z, {first.shape}; got {second.shape} (one positive a row)")
+            raise InvalidInputError(
+                f"`z_plus` must have the shape of z, {first.shape}; got {second.shape} (one positive a row)"
+            )
         if first.shape[0] < LEAST_PAIRS:
-            raise InvalidInputError(f"`z` must hold at least {LEAST_PAIRS} pairs; got {first.shape[0]} (fewer say nothing of the law)")
+            raise InvalidInputError(
+                f"`z` must hold at least {LEAST_PAIRS} pairs; got {first.shape[0]} (fewer say nothing of the law)"
+            )
         _check_spread(first)
         return Pairs(read_only(first), read_only(second))
 
@@ -60,13 +65,17 @@ class Pairs:
                     raise ValueError("it holds one array")
                 missing = {"z", "z_plus"} - set(held)
                 if missing:
-                    raise InvalidInputError(f"`pairs` must be an .npz file with z and z_plus; got {sorted(held)} (np.savez writes it)")
+                    raise InvalidInputError(
+                        f"`pairs` must be an .npz file with z and z_plus; got {sorted(held)} (np.savez writes it)"
+                    )
                 return Pairs.of(held["z"], held["z_plus"])
         except InvalidInputError:
             raise
         except (OSError, AttributeError, TypeError, *_numpy_files.DAMAGE) as error:
             why = _numpy_files.reason(error)
-            raise InvalidInputError(f"`pairs` must be an .npz file with z and z_plus; cannot read {path} ({why})") from error
+            raise InvalidInputError(
+                f"`pairs` must be an .npz file with z and z_plus; cannot read {path} ({why})"
+            ) from error
 
     @property
     def dimension(self) -> int:
@@ -77,7 +86,10 @@ class Pairs:
 
 
 def _check_spread(anchors: Array) -> None:
-    """Latents are taken to be uniform on the sphere: anchors that leave directions out altogether are repeated or padded rows."""
+    """Latents are taken to be uniform on the sphere.
+
+    Anchors that leave directions out altogether are repeated or padded rows.
+    """
     n, d = anchors.shape
     if n < 2 * d:
         return

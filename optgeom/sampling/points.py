@@ -2,9 +2,10 @@ r"""Points that stand for a continuum of latents, with the law of positives on t
 
     w_ij ~ p(z_j | z_i), rows normalised over the points that can be positives, the anchor included or not.
 
-Slices need points in common: heights of equal shares of the sphere, and the same points on every slice. (Fibonacci heights are all
-different: no two of its points share a slice.) Full support works with any points. A mixture of slices with the same fixed coordinates,
-or of such slices and laws of full support, is put on slices too; slices that fix different coordinates have no points in common.
+Slices need points in common: heights of equal shares of the sphere, and the same points on every slice. (Fibonacci
+heights are all different: no two of its points share a slice.) Full support works with any points. A mixture of slices
+with the same fixed coordinates, or of such slices and laws of full support, is put on slices too; slices that fix
+different coordinates have no points in common.
 """
 
 from __future__ import annotations
@@ -82,14 +83,22 @@ class PointSet:
         tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
         check_rho(rho)
         if not self.self_included:
-            raise InvalidInputError("`self_included` must be true for this program; got False (without the anchor it is og.realize)")
+            raise InvalidInputError(
+                "`self_included` must be true for this program; got False (without the anchor it is og.realize)"
+            )
         own = self.support().astype(np.float64)
-        # Supports on a continuum are of one size each, those on points of a cap are not quite: their mean keeps masses symmetric.
+        # Supports on a continuum are of one size each, those on points of a cap are not quite: their mean keeps masses
+        # symmetric.
         return SamplingProgram(self.rows, 1 - rho + rho * own * (own.size / float(own.sum())), tau)
 
 
 def point_set(
-    conditional: Conditional, slices: int = 40, per_slice: int = 10, *, self_included: bool | None = None, points: Array | None = None
+    conditional: Conditional,
+    slices: int = 40,
+    per_slice: int = 10,
+    *,
+    self_included: bool | None = None,
+    points: Array | None = None,
 ) -> PointSet:
     """Discretise the sphere: R slices of m points where coordinates are fixed, R m points elsewhere.
 
@@ -99,7 +108,8 @@ def point_set(
     slices, per_slice : int
         R >= 1 and m >= 2.
     self_included : bool, optional
-        By default with slices or caps, where leaving the anchor out would bias the loss; not with full support, where any points do.
+        By default with slices or caps, where leaving the anchor out would bias the loss; not with full support, where
+        any points do.
     points : (n, d), optional
         Unit rows to use instead; without fixed coordinates only.
     """
@@ -107,22 +117,36 @@ def point_set(
     each = int(_checks.integer("per_slice", per_slice, at_least=2))
     included = not conditional.full_support if self_included is None else self_included
     if count * each > LARGEST:
-        raise InvalidInputError(f"`slices` times `per_slice` must be at most {LARGEST}; got {count * each} (take fewer points)")
+        raise InvalidInputError(
+            f"`slices` times `per_slice` must be at most {LARGEST}; got {count * each} (take fewer points)"
+        )
     if count * each < 3:
-        raise InvalidInputError(f"`slices` times `per_slice` must be at least 3; got {count * each} (two points have nothing to compare)")
+        raise InvalidInputError(
+            f"`slices` times `per_slice` must be at least 3; got {count * each} (two points have nothing to compare)"
+        )
     if on_slices(conditional):
         _checks.integer("slices", slices, at_least=2, hint="a single slice does not show that slices are apart")
         if points is not None:
-            raise InvalidInputError("`points` must be left out where coordinates are fixed; got some (no two would share a slice)")
+            raise InvalidInputError(
+                "`points` must be left out where coordinates are fixed; got some (no two would share a slice)"
+            )
         if self_included is False:
-            raise InvalidInputError("`self_included` must be true on slices; got False (the anchor is a sizeable part of its slice)")
+            raise InvalidInputError(
+                "`self_included` must be true on slices; got False (the anchor is a sizeable part of its slice)"
+            )
         return _on_slices(conditional, count, each)
-    z = _evenly(count * each, conditional.dimension) if points is None else latents.unit_rows("points", points, conditional.dimension)
+    z = (
+        _evenly(count * each, conditional.dimension)
+        if points is None
+        else latents.unit_rows("points", points, conditional.dimension)
+    )
     logs = conditional.log_density(z[:, None, :], z[None, :, :])
     if not included:
         np.fill_diagonal(logs, -np.inf)
     if not np.isfinite(logs.max(axis=1)).all():
-        raise InvalidInputError("`points` must give every anchor a positive; got one without (take more points, or a wider law)")
+        raise InvalidInputError(
+            "`points` must give every anchor a positive; got one without (take more points, or a wider law)"
+        )
     component = _components(np.isfinite(logs))
     return PointSet(conditional, read_only(z), _softmax(logs), component, 1, z.shape[0], included)
 

@@ -1,7 +1,8 @@
 r"""Quadrature on S^1 and S^2: trapezoid rule on the circle, Gauss-Legendre heights times trapezoid rule on the sphere.
 
-Both converge faster than any power for smooth maps. A map that jumps at known heights needs `breaks` there: each panel has its own
-Gauss-Legendre rule. The law of positives gets a rule of the same kind in coordinates of its own: around the anchor, or along its slice.
+Both converge faster than any power for smooth maps. A map that jumps at known heights needs `breaks` there: each panel
+has its own Gauss-Legendre rule. The law of positives gets a rule of the same kind in coordinates of its own: around the
+anchor, or along its slice.
 """
 
 from __future__ import annotations
@@ -41,7 +42,12 @@ def has_rule(conditional: Conditional) -> bool:
 
 
 def sphere_rule(
-    dimension: int, heights: int = 32, angles: int = 64, breaks: Array | None = None, axis: int | None = None, turn: float = 0.0
+    dimension: int,
+    heights: int = 32,
+    angles: int = 64,
+    breaks: Array | None = None,
+    axis: int | None = None,
+    turn: float = 0.0,
 ) -> Rule:
     """Uniform law on S^1 (`angles` nodes) or S^2 (`heights` nodes in each panel, times `angles`).
 
@@ -108,7 +114,9 @@ def support_rule(conditional: Conditional, heights: int = 32, angles: int = 64) 
     """Rule of the uniform law on the support of each anchor, the negatives of the support-corrected loss."""
     if isinstance(conditional, Mixture):
         if conditional.largest is None:
-            raise InvalidInputError("`conditional` must have a largest support for rho > 0; got a mixture without one (add it)")
+            raise InvalidInputError(
+                "`conditional` must have a largest support for rho > 0; got a mixture without one (add it)"
+            )
         return support_rule(conditional.largest, heights, angles)
     places = _places(conditional, heights, angles)
     share = conditional.share if isinstance(conditional, Cap) else 1.0

@@ -1,4 +1,7 @@
-"""recover: does the contrastive loss recover the latents under these positives; if not, what is optimal, and does a correction help?"""
+"""recover: does the contrastive loss recover the latents under these positives.
+
+If not, what is optimal, and does a correction help?
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,14 @@ from optgeom.sampling.optimum import SamplingOptimum, global_optimum
 from optgeom.sampling.pairs import Pairs
 from optgeom.sampling.points import PointSet, on_slices, point_set
 
-SLICES, SLICES_WITHOUT_SYMMETRY = 40, 20  # the latter where points have no symmetry: caps, whose optima can need a hundred dimensions
-TEMPERATURES = 1e-3, 1e3  # colder, neighbours on any number of points are out of sight; warmer, every map has the same loss
+SLICES, SLICES_WITHOUT_SYMMETRY = (
+    40,
+    20,
+)  # the latter where points have no symmetry: caps, whose optima can need a hundred dimensions
+TEMPERATURES = (
+    1e-3,
+    1e3,
+)  # colder, neighbours on any number of points are out of sight; warmer, every map has the same loss
 COARSE = 0.1  # of the loss: alignment on the points against alignment under the law
 
 
@@ -26,8 +35,8 @@ COARSE = 0.1  # of the loss: alignment on the points against alignment under the
 class Recovery:
     """Can the latents be recovered, and what is optimal instead?
 
-    Losses are those of the points (`optimum.held`), which stand for the continuum: compare them with one another. `asymptotic_identity`
-    and `asymptotic_infimum` are on the continuum, log N left out.
+    Losses are those of the points (`optimum.held`), which stand for the continuum: compare them with one another.
+    `asymptotic_identity` and `asymptotic_infimum` are on the continuum, log N left out.
 
     Attributes
     ----------
@@ -90,7 +99,10 @@ class Recovery:
 
     @property
     def corrected_gap(self) -> float:
-        """Support-corrected loss of the true latents minus its optimum over any dimension: 0 where the correction makes them optimal."""
+        """Support-corrected loss of the true latents minus its optimum over any dimension.
+
+        0 where the correction makes them optimal.
+        """
         return self.corrected.gap
 
     @property
@@ -102,13 +114,17 @@ class Recovery:
     def recoverable(self) -> bool:
         """Whether minimising InfoNCE over any dimension gives the latents, up to an orthogonal map.
 
-        Never without full support: positives that nearly coincide with their anchors make the difference vanish on points only.
+        Never without full support: positives that nearly coincide with their anchors make the difference vanish on
+        points only.
         """
         return self.conditional.full_support and self.optimum.orthogonal_maps == "optimal"
 
     @property
     def correctable(self) -> bool:
-        """Whether some pairs of latents are in nobody's support, and the correction is on: the corrected loss is another one."""
+        """Whether some pairs of latents are in nobody's support, and the correction is on.
+
+        The corrected loss is another one.
+        """
         return not self.conditional.full_support and self.rho > 0
 
     @property
@@ -118,7 +134,10 @@ class Recovery:
 
     @property
     def coarse(self) -> bool:
-        """Whether the points are coarse for the law: the alignment of the true latents on them is off by more than 0.1."""
+        """Whether the points are coarse for the law.
+
+        The alignment of the true latents on them is off by more than 0.1.
+        """
         return abs(self.optimum.held.mean_cosine - self.mean_cosine) > COARSE * self.temperature
 
     @property
@@ -158,7 +177,11 @@ class Recovery:
         if kappa is None:
             return f"{not_recovered}: positives can go everywhere, but not by a von Mises-Fisher law of concentration 1/temperature"
         product = f"{kappa * self.temperature:.4g}"
-        fits = f" (as at temperature {1 / kappa:.6g})" if kappa > 0 and TEMPERATURES[0] <= 1 / kappa <= TEMPERATURES[1] else ""
+        fits = (
+            f" (as at temperature {1 / kappa:.6g})"
+            if kappa > 0 and TEMPERATURES[0] <= 1 / kappa <= TEMPERATURES[1]
+            else ""
+        )
         if self.kappa_interval is not None:
             product += " ({:.3g} to {:.3g})".format(*(end * self.temperature for end in self.kappa_interval))
         return f"{not_recovered}: its optimum has other angles, as kappa times temperature is {product}, and should be 1{fits}"
@@ -169,7 +192,9 @@ class Recovery:
         return {
             "dimension": law.dimension,
             "kappa": getattr(law, "kappa", None),
-            "kappa_interval": None if self.kappa_interval is None else [None if math.isinf(end) else end for end in self.kappa_interval],
+            "kappa_interval": None
+            if self.kappa_interval is None
+            else [None if math.isinf(end) else end for end in self.kappa_interval],
             "max_angle_deg": getattr(law, "angle_deg", None),
             "temperature": self.temperature,
             "convention": getattr(law, "convention", None),
@@ -235,7 +260,8 @@ def recover(
     dimension : int
         d >= 2: latents are uniform on S^(d-1).
     kappa : float, optional
-        Concentration of the positives; 1/temperature by default, which makes the true latents optimal where positives vary fully.
+        Concentration of the positives; 1/temperature by default, which makes the true latents optimal where positives
+        vary fully.
     temperature : float
         tau > 0 of the loss.
     fixed : int
@@ -247,7 +273,8 @@ def recover(
     conditional : Conditional, optional
         The law of positives, instead of dimension, kappa, fixed and convention.
     pairs : Pairs, optional
-        Observed pairs, instead of dimension, kappa and fixed: fixed directions are tested for, and kappa is fitted, with an interval.
+        Observed pairs, instead of dimension, kappa and fixed: fixed directions are tested for, and kappa is fitted,
+        with an interval.
     dim : int, optional
         Dimension of the maps that are searched; that of the latents by default.
     slices, per_slice : int
@@ -275,7 +302,9 @@ def recover(
     tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
     low, high = TEMPERATURES
     if not low <= tau <= high:
-        raise InvalidInputError(f"`temperature` must be from {low:g} to {high:g}; got {temperature!r} (usual values are 0.05 to 1)")
+        raise InvalidInputError(
+            f"`temperature` must be from {low:g} to {high:g}; got {temperature!r} (usual values are 0.05 to 1)"
+        )
     asymptotic.check_rho(rho)
     _checks.choice("convention", convention, CONVENTIONS)
     if conditional is not None and pairs is not None:
@@ -290,7 +319,9 @@ def recover(
         # Before anything is computed from it: densities of such laws overflow.
         concentration = getattr(law, "kappa", 0.0)
         if concentration > LARGEST_KAPPA:
-            raise InvalidInputError(f"`kappa` must be at most {LARGEST_KAPPA:g}; got {concentration!r} (positives would be their anchors)")
+            raise InvalidInputError(
+                f"`kappa` must be at most {LARGEST_KAPPA:g}; got {concentration!r} (positives would be their anchors)"
+            )
         seen = diversity(law)
     if slices is None:
         slices = SLICES if law.full_support or on_slices(law) else SLICES_WITHOUT_SYMMETRY
@@ -298,16 +329,22 @@ def recover(
     failures: list[NotCertifiedError] = []
     found = _optimum(held, tau, 0.0, tolerance, failures)
     # Where every negative lies in the anchor's support there is nothing to correct.
-    corrected = replace(found, rho=rho) if law.full_support or rho == 0 else _optimum(held, tau, rho, tolerance, failures)
+    corrected = (
+        replace(found, rho=rho) if law.full_support or rho == 0 else _optimum(held, tau, rho, tolerance, failures)
+    )
     bracket = best_in_dimension(found, law.dimension if dim is None else dim)
     identity = asymptotic.orthogonal_loss(law, tau)
-    recovery = Recovery(law, tau, rho, seen, found, bracket, corrected, identity, asymptotic.infimum(law, tau), interval)
+    recovery = Recovery(
+        law, tau, rho, seen, found, bracket, corrected, identity, asymptotic.infimum(law, tau), interval
+    )
     if failures:
         raise NotCertifiedError(str(failures[0]), recovery) from failures[0]
     return recovery
 
 
-def _optimum(held: PointSet, tau: float, rho: float, tolerance: float, failures: list[NotCertifiedError]) -> SamplingOptimum:
+def _optimum(
+    held: PointSet, tau: float, rho: float, tolerance: float, failures: list[NotCertifiedError]
+) -> SamplingOptimum:
     """The optimum, also where it is not proved: the error is then kept until all is computed that it is to carry."""
     try:
         return global_optimum(held, tau, rho, tolerance)

@@ -1,15 +1,16 @@
 r"""The optimum on slices that are circles of m equispaced points: a few hundred unknowns instead of n^2/2.
 
-The program does not change when one slice is turned or flipped by itself, nor when slices of the same radius are exchanged, and it is
-convex: an optimum is invariant, and so is made of one cosine c_gh between any point of a slice of class g and any point of another slice
-of class h, and m/2 cosines a_g(k) at lag k within a slice of class g (classes hold q_g slices of one radius). Such a matrix is positive
-semidefinite iff
+The program does not change when one slice is turned or flipped by itself, nor when slices of the same radius are
+exchanged, and it is convex: an optimum is invariant, and so is made of one cosine c_gh between any point of a slice of
+class g and any point of another slice of class h, and m/2 cosines a_g(k) at lag k within a slice of class g (classes
+hold q_g slices of one radius). Such a matrix is positive semidefinite iff
 
     1 + sum_k mu_k cos(2 pi p k/m) a_g(k) >= 0   for p = 1..m/2                       (mu_k = 2; 1 for k = m/2)
     b_g - m c_gg >= 0,   b_g = 1 + sum_k mu_k a_g(k)                                   where q_g >= 2
     S = [ sqrt(q_g q_h) m c_gh ],  S_gg = b_g + (q_g - 1) m c_gg                       is,
 
-and this is solved by Newton's method with a logarithmic barrier. The result is judged by the certificate of the full program.
+and this is solved by Newton's method with a logarithmic barrier. The result is judged by the certificate of the full
+program.
 """
 
 from __future__ import annotations
@@ -89,14 +90,17 @@ def solve_rings(held: PointSet, temperature: float, rho: float) -> tuple[Array, 
     count, m = held.slices, held.per_slice
     first_rows = held.rows.reshape(count, m, count, m)[np.arange(count), 0, np.arange(count)]
     # Slices of one radius differ by rounding only.
-    _, first, index, sizes = np.unique(np.round(first_rows, 12), axis=0, return_index=True, return_inverse=True, return_counts=True)
+    _, first, index, sizes = np.unique(
+        np.round(first_rows, 12), axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
     reduced, pairs = _reduce(first_rows[first], sizes, m, temperature, rho, count)
     x = np.zeros(reduced.pull.size)
     weight, steps = FIRST, 0
     while weight >= LAST:
         for _ in range(NEWTON_STEPS):
             gradient, curvature = reduced.derivatives(x, weight)
-            # Near the end slacks differ by ten orders of magnitude: scaled to a unit diagonal the matrix keeps its digits.
+            # Near the end slacks differ by ten orders of magnitude: scaled to a unit diagonal the matrix keeps its
+            # digits.
             scale = 1 / np.sqrt(curvature.diagonal())
             try:
                 factor = scipy.linalg.cho_factor(curvature * scale[:, None] * scale, check_finite=False)
@@ -106,7 +110,9 @@ def solve_rings(held: PointSet, temperature: float, rho: float) -> tuple[Array, 
             decrement = -float(gradient @ step)
             steps += 1
             length, here = 1.0, reduced.value(x, weight)
-            while length > 1e-10 and not reduced.value(x + length * step, weight) <= here - 1e-4 * length * decrement + 1e-15 * abs(here):
+            while length > 1e-10 and not reduced.value(
+                x + length * step, weight
+            ) <= here - 1e-4 * length * decrement + 1e-15 * abs(here):
                 length /= 2
             if length <= 1e-10:
                 break
@@ -132,7 +138,9 @@ def _gram(held: PointSet, x: Array, pairs: tuple[Index, Index], index: Index, gr
     return gram
 
 
-def _reduce(rows: Array, sizes: Index, m: int, temperature: float, rho: float, count: int) -> tuple[_Reduced, tuple[Index, Index]]:
+def _reduce(
+    rows: Array, sizes: Index, m: int, temperature: float, rho: float, count: int
+) -> tuple[_Reduced, tuple[Index, Index]]:
     groups, lags = sizes.size, m // 2
     q = sizes.astype(np.float64)
     mu = np.full(lags, 2.0)
@@ -160,7 +168,9 @@ def _reduce(rows: Array, sizes: Index, m: int, temperature: float, rho: float, c
         linear[inner + number, several * lags : (several + 1) * lags] = mu
         linear[inner + number, at[(g == several) & (h == several)]] = -m
     inside = np.repeat(np.arange(groups), lags)
-    amount = np.where(g == h, (q[g] - 1) * m / 2, np.sqrt(q[g] * q[h]) * m)  # halves on the diagonal, which both triangles meet
+    amount = np.where(
+        g == h, (q[g] - 1) * m / 2, np.sqrt(q[g] * q[h]) * m
+    )  # halves on the diagonal, which both triangles meet
     reduced = _Reduced(
         q, terms, np.full(groups, same), pull, linear, np.concatenate([inside, g]), np.concatenate([inside, h]),
         np.concatenate([np.tile(mu / 2, groups), amount]), temperature,

@@ -49,8 +49,8 @@ def solve(
     dim : int, optional
         Embedding dimension. Below the rank of the optimum the answer is a `bracket`, marked as not certified.
     solver : {"auto", "newton", "low-rank", "conic"}
-        "auto" tries closed forms, Newton on the rank-one dual, its homotopy, then the low-rank method. "conic" (CVXPY and Clarabel) is the
-        reference for small problems and rarely accurate enough to be certified.
+        "auto" tries closed forms, Newton on the rank-one dual, its homotopy, then the low-rank method. "conic" (CVXPY
+        and Clarabel) is the reference for small problems and rarely accurate enough to be certified.
     tolerance : float
         Relative duality gap: gap <= tolerance (1 + |risk|).
     backward_tolerance : float
@@ -77,9 +77,13 @@ def solve(
     """
     began = time.perf_counter()
     if not isinstance(classes, ClassDistribution):
-        raise InvalidInputError(f"`classes` must be a ClassDistribution; got {type(classes).__name__} (ClassDistribution.from_counts(...))")
+        raise InvalidInputError(
+            f"`classes` must be a ClassDistribution; got {type(classes).__name__} (ClassDistribution.from_counts(...))"
+        )
     if not isinstance(loss, Loss):
-        raise InvalidInputError(f"`loss` must be a loss; got {type(loss).__name__} (for example SupCon(temperature=0.1))")
+        raise InvalidInputError(
+            f"`loss` must be a loss; got {type(loss).__name__} (for example SupCon(temperature=0.1))"
+        )
     _checks.choice("solver", solver, SOLVERS)
     _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-8")
     _checks.real("backward_tolerance", backward_tolerance, above=0.0, hint="the default is 1e-8")
@@ -99,7 +103,16 @@ def solve(
     found, name, iterations = _run(program, solver, tolerance, judge)
     run = SolverRun(name, iterations, time.perf_counter() - began)
     geometry = Geometry(
-        classes, program.groups.index, program.sizes, found.cosines, found.risk, found.rank, found.certificate, loss.describe(), run, dim
+        classes,
+        program.groups.index,
+        program.sizes,
+        found.cosines,
+        found.risk,
+        found.rank,
+        found.certificate,
+        loss.describe(),
+        run,
+        dim,
     )
     if not found.certificate.certified:
         why = found.certificate.failure(found.risk, backward_tolerance)
@@ -159,7 +172,10 @@ def _lifted(program: ClassMeanProgram, cosines: Array) -> Array:
 
 
 def _settled(found: Certified) -> bool:
-    """Certified, or optimal to rounding with only the backward error left: the floor of rare classes, which no solver gets below."""
+    """Certified, or optimal to rounding with only the backward error left.
+
+    The floor of rare classes, which no solver gets below.
+    """
     held = found.certificate
     optimal = held.primal_shift <= PRIMAL_SHIFT_LIMIT and held.gap <= 1e-12 * (1 + abs(found.risk))
     return held.certified or (optimal and held.backward_error < 1e-5)
@@ -167,7 +183,9 @@ def _settled(found: Certified) -> bool:
 
 def _best(attempts: list[Attempt]) -> Attempt:
     if not attempts:
-        raise SolverError("the solver diverged: no finite matrix was found (check that the temperature and proportions are not extreme)")
+        raise SolverError(
+            "the solver diverged: no finite matrix was found (check that the temperature and proportions are not extreme)"
+        )
     certified = [attempt for attempt in attempts if attempt[0].certificate.certified]
     return (certified or sorted(attempts, key=lambda attempt: _badness(attempt[0])))[0]
 
@@ -202,7 +220,9 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
                 solver=run,
             )
     lower = relaxed.certificate.lower_bound
-    certificate = replace(relaxed.certificate, certified=False, gap=risk - lower, lower_bound=lower, backward_error=math.inf, unique=False)
+    certificate = replace(
+        relaxed.certificate, certified=False, gap=risk - lower, lower_bound=lower, backward_error=math.inf, unique=False
+    )
     return replace(
         relaxed,
         index=program.groups.index,
@@ -219,12 +239,17 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
 
 
 def certify_gram(
-    gram: Array, classes: ClassDistribution, loss: Loss, tolerance: float = 1e-8, backward_tolerance: float = BACKWARD_ERROR_LIMIT
+    gram: Array,
+    classes: ClassDistribution,
+    loss: Loss,
+    tolerance: float = 1e-8,
+    backward_tolerance: float = BACKWARD_ERROR_LIMIT,
 ) -> Certificate:
-    """Certificate of anybody's (C, C) Gram matrix, in class order: is it the optimum for these classes and this loss, and how far off?
+    """Certificate of anybody's (C, C) Gram matrix, in class order: is it the optimum for these classes and this loss,
+    and how far off?
 
-    The diagonal is brought to 1 and the matrix made symmetric first; how far that and the clipping to positive semidefinite moved an
-    entry is `primal_shift`.
+    The diagonal is brought to 1 and the matrix made symmetric first; how far that and the clipping to positive
+    semidefinite moved an entry is `primal_shift`.
 
     Parameters
     ----------
@@ -245,14 +270,17 @@ def certify_gram(
     Raises
     ------
     InvalidInputError
-        A matrix that is not (C, C), not finite, or has a diagonal entry that is not positive; a tolerance that is not positive.
+        A matrix that is not (C, C), not finite, or has a diagonal entry that is not positive; a tolerance that is not
+        positive.
     IncompatibleError
         The full batch with several classes of a single row, which cannot be judged entry by entry.
     """
     given = np.array(gram, dtype=np.float64)
     if given.shape != (classes.num_classes, classes.num_classes):
         shape = (classes.num_classes, classes.num_classes)
-        raise InvalidInputError(f"`gram` must have shape (C, C) = {shape} in class order; got {given.shape} (one row a class)")
+        raise InvalidInputError(
+            f"`gram` must have shape (C, C) = {shape} in class order; got {given.shape} (one row a class)"
+        )
     if not np.all(np.isfinite(given)):
         row, column = np.argwhere(~np.isfinite(given))[0]
         came = f"{given[row, column]} in row {row}, column {column}"
@@ -263,7 +291,9 @@ def certify_gram(
         raise InvalidInputError(f"`gram` must have a positive diagonal; got {came} (it holds squared lengths)")
     program = ClassMeanProgram.build(classes, loss, grouped=False)
     if program.sizes.max() > 1:
-        raise IncompatibleError("`gram` of a full batch with several singleton classes cannot be certified entry by entry; use solve")
+        raise IncompatibleError(
+            "`gram` of a full batch with several singleton classes cannot be certified entry by entry; use solve"
+        )
     unit = (given + given.T) / (2 * np.sqrt(diagonal[:, None] * diagonal[None, :]))
     moved = float(np.max(np.abs(unit - given)))
     found = certify(program, unit, tolerance, backward_tolerance).certificate

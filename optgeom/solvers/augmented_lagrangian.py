@@ -1,12 +1,13 @@
 r"""Augmented Lagrangian for weighted programs whose optimum has nearly full rank (weights that are nearly realizable).
 
-There the dual has low rank and the primal factor is as large as the matrix itself, so a low-rank primal method has nothing to gain. With
-f = n L, the multiplier Z (positive semidefinite, Z G = 0 at the optimum) and a penalty s,
+There the dual has low rank and the primal factor is as large as the matrix itself, so a low-rank primal method has
+nothing to gain. With f = n L, the multiplier Z (positive semidefinite, Z G = 0 at the optimum) and a penalty s,
 
     phi(G) = f(G) + |PSD part of (Z - s G)|^2 / (2 s),       diagonal of G fixed at 1,       Z <- PSD part of (Z - s G),
 
-phi is convex and once continuously differentiable; it is minimised by a semismooth Newton method with conjugate gradients in matrix
-space. With V the eigenvectors of Z - s G and only its few positive eigenvalues involved, a Hessian product costs a few n x n x k products.
+phi is convex and once continuously differentiable; it is minimised by a semismooth Newton method with conjugate
+gradients in matrix space. With V the eigenvectors of Z - s G and only its few positive eigenvalues involved, a Hessian
+product costs a few n x n x k products.
 
 References
 ----------
@@ -28,7 +29,11 @@ from optgeom.solvers.low_rank import Judged
 OUTER_STEPS = 60
 NEWTON_STEPS = 30
 PRODUCTS = 300
-FIRST_PENALTY, LARGEST_PENALTY, GROWTH = 10.0, 600.0, 3.0  # in units of 1/(n tau^2): uncapped, the inner system becomes too hard
+FIRST_PENALTY, LARGEST_PENALTY, GROWTH = (
+    10.0,
+    600.0,
+    3.0,
+)  # in units of 1/(n tau^2): uncapped, the inner system becomes too hard
 
 J = TypeVar("J", bound=Judged)
 
@@ -94,7 +99,9 @@ def _newton_step(here: _Point, accuracy: float) -> Array:
     return step
 
 
-def _minimise(program: WeightedProgram, gram: Array, multiplier: Array, penalty: float, tolerance: float) -> tuple[_Point, int]:
+def _minimise(
+    program: WeightedProgram, gram: Array, multiplier: Array, penalty: float, tolerance: float
+) -> tuple[_Point, int]:
     here = _Point(program, gram, multiplier, penalty)
     for iteration in range(NEWTON_STEPS):
         size = float(np.linalg.norm(here.gradient))

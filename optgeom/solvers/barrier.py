@@ -1,12 +1,13 @@
-r"""Barrier method for weighted programs of few groups: slow, and the one that still works where hardly any pair has curvature.
+r"""Barrier method for weighted programs of few groups: slow, and the one that still works where hardly any pair has
+curvature.
 
-Minimise n L(A) - mu log det A over matrices with unit diagonal, mu -> 0. At each minimum Z = mu A^-1 is feasible for the dual with
-A Z = mu I, so the loss is within mu of its optimum. At very low temperatures almost all softmax probabilities are below the rounding:
-the loss has no curvature in those pairs, and methods that invert it (`primal_dual`) or follow it (`low_rank`) lose their way. The barrier
-has curvature in every pair.
+Minimise n L(A) - mu log det A over matrices with unit diagonal, mu -> 0. At each minimum Z = mu A^-1 is feasible for
+the dual with A Z = mu I, so the loss is within mu of its optimum. At very low temperatures almost all softmax
+probabilities are below the rounding: the loss has no curvature in those pairs, and methods that invert it
+(`primal_dual`) or follow it (`low_rank`) lose their way. The barrier has curvature in every pair.
 
-In group form log det A = log det S + sum_g (m_g - 1) log(1 - b_gg) (`group_matrix`), the unknowns are the G (G + 1) / 2 entries, and
-the Newton system is dense: a Cholesky factorisation of that size a step.
+In group form log det A = log det S + sum_g (m_g - 1) log(1 - b_gg) (`group_matrix`), the unknowns are the G (G + 1) / 2
+entries, and the Newton system is dense: a Cholesky factorisation of that size a step.
 
 References
 ----------
@@ -89,7 +90,9 @@ class _Pairs:
             hessian[np.ix_(at, at)] += curvature
         # Pairs far apart in curvature would drown each other's digits.
         scale = 1.0 / np.sqrt(np.diag(hessian))
-        factor = scipy.linalg.cho_factor(hessian * scale[:, None] * scale[None, :], overwrite_a=True, check_finite=False)
+        factor = scipy.linalg.cho_factor(
+            hessian * scale[:, None] * scale[None, :], overwrite_a=True, check_finite=False
+        )
         solved = -scale * scipy.linalg.cho_solve(factor, scale * gradient, check_finite=False)
         step = np.zeros_like(cosines)
         step[i, j] = step[j, i] = solved

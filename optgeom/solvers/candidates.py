@@ -32,8 +32,8 @@ def closed_forms(program: ClassMeanProgram) -> Iterator[tuple[str, Array]]:
 def total_collapse(program: ClassMeanProgram) -> Array | None:
     """Majority on one side, all others on the other, where that is not plainly wrong; None otherwise.
 
-    Optimal iff Z = G' - Diag(nu) is positive semidefinite there, which the certificate decides. Needed already for its diagonal: each
-    minority class must be pushed away by the majority more than by all other minorities.
+    Optimal iff Z = G' - Diag(nu) is positive semidefinite there, which the certificate decides. Needed already for its
+    diagonal: each minority class must be pushed away by the majority more than by all other minorities.
     """
     anchor = program.sizes * program.rows.anchor_weight
     majority = int(np.argmax(anchor))

@@ -2,9 +2,10 @@ r"""The reference solver: the class-mean program handed to CVXPY as a careful us
 
     minimise  sum_r weight_r log sum_s exp( logs_rs + (A_{i(r,s) j(r,s)} - 1)/tau )     over  A positive semidefinite, diag A = 1.
 
-Every loss of this package is such a sum: infinitely many negatives and the full batch have one row for each anchor, k i.i.d.
-negatives one row for each anchor and each vector of class counts (C(k + C - 1, C - 1) of them), weighted by its multinomial
-probability. Written for all C classes, without groups, so that it shares nothing with the other solvers; hence for small C only.
+Every loss of this package is such a sum: infinitely many negatives and the full batch have one row for each anchor, k
+i.i.d. negatives one row for each anchor and each vector of class counts (C(k + C - 1, C - 1) of them), weighted by its
+multinomial probability. Written for all C classes, without groups, so that it shares nothing with the other solvers;
+hence for small C only.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class ConicResult:
     value : float
         The objective as the solver reports it.
     status : str
-        The solver's own opinion ("optimal", "optimal_inaccurate"); it is "optimal" for wrong geometries too where the risk is flat.
+        The solver's own opinion ("optimal", "optimal_inaccurate"); it is "optimal" for wrong geometries too where the
+        risk is flat.
     iterations : int
         Interior-point (or splitting) iterations.
     """
@@ -96,7 +98,9 @@ def solve_conic(
     _checks.integer("enumeration_limit", enumeration_limit, at_least=1)
     options: dict[str, Any] = {}
     if tolerance is not None:
-        options = dict.fromkeys(TOLERANCES[solver], _checks.real("tolerance", tolerance, above=0.0, hint="usual values are 1e-9 to 1e-6"))
+        options = dict.fromkeys(
+            TOLERANCES[solver], _checks.real("tolerance", tolerance, above=0.0, hint="usual values are 1e-9 to 1e-6")
+        )
     # Not `groups.index`: a merged program has fewer classes than its groups index.
     index = np.repeat(np.arange(program.sizes.size), program.sizes)
     sums = _log_sums(program, index, enumeration_limit)
@@ -104,36 +108,55 @@ def solve_conic(
     try:
         import cvxpy
     except ImportError as error:
-        raise MissingDependencyError("`cvxpy` is needed by the conic solver; it is not installed (pip install cvxpy)") from error
+        raise MissingDependencyError(
+            "`cvxpy` is needed by the conic solver; it is not installed (pip install cvxpy)"
+        ) from error
     if solver not in cvxpy.installed_solvers():
-        raise MissingDependencyError(f"`{solver.lower()}` is not installed; the conic solver needs it (pip install {solver.lower()})")
+        raise MissingDependencyError(
+            f"`{solver.lower()}` is not installed; the conic solver needs it (pip install {solver.lower()})"
+        )
 
     classes = index.size
     gram = cvxpy.Variable((classes, classes), PSD=True)
     flat = cvxpy.vec(gram, order="C")
     objective: Any = 0.0
     for rows in sums:
-        cells, entries = np.nonzero(rows.columns.ravel() >= 0)[0], (rows.anchor[:, None] * classes + rows.columns).ravel()
-        # Constant terms are empty rows of the selection: they stay exact whatever the solver does with the unit diagonal.
-        selection = scipy.sparse.csr_array((np.ones(cells.size), (cells, entries[cells])), shape=(rows.columns.size, classes**2))
-        exponents = (selection @ flat - np.where(rows.columns.ravel() >= 0, 1.0, 0.0)) / program.temperature + rows.logs.ravel()
+        cells, entries = (
+            np.nonzero(rows.columns.ravel() >= 0)[0],
+            (rows.anchor[:, None] * classes + rows.columns).ravel(),
+        )
+        # Constant terms are empty rows of the selection: they stay exact whatever the solver does with the unit
+        # diagonal.
+        selection = scipy.sparse.csr_array(
+            (np.ones(cells.size), (cells, entries[cells])), shape=(rows.columns.size, classes**2)
+        )
+        exponents = (
+            selection @ flat - np.where(rows.columns.ravel() >= 0, 1.0, 0.0)
+        ) / program.temperature + rows.logs.ravel()
         if rows.columns.shape[1] == 1:
             objective += rows.weight @ exponents
         else:
-            objective += rows.weight @ cvxpy.log_sum_exp(cvxpy.reshape(exponents, rows.columns.shape, order="C"), axis=1)
+            objective += rows.weight @ cvxpy.log_sum_exp(
+                cvxpy.reshape(exponents, rows.columns.shape, order="C"), axis=1
+            )
     problem = cvxpy.Problem(cvxpy.Minimize(objective), [cvxpy.diag(gram) == 1])
     try:
         with warnings.catch_warnings():
-            # CVXPY warns of inaccurate solutions and of its own deprecations: the status says the first, the certificate decides.
+            # CVXPY warns of inaccurate solutions and of its own deprecations: the status says the first, the
+            # certificate decides.
             warnings.simplefilter("ignore")
             problem.solve(solver=solver, **options)
     except cvxpy.error.SolverError as error:
         raise SolverError(f"{solver} failed on {classes} classes: {error}") from error
     if gram.value is None or not np.all(np.isfinite(gram.value)):
-        raise SolverError(f"{solver} returned no matrix; its status is {problem.status!r} (use the solver 'newton' or 'low-rank')")
+        raise SolverError(
+            f"{solver} returned no matrix; its status is {problem.status!r} (use the solver 'newton' or 'low-rank')"
+        )
     cosines = _group_average(np.asarray(gram.value), index, program.sizes)
     constant = _constant(program)
-    return ConicResult(cosines, float(problem.value) + constant, str(problem.status), int(problem.solver_stats.num_iters))
+    return ConicResult(
+        cosines, float(problem.value) + constant, str(problem.status), int(problem.solver_stats.num_iters)
+    )
 
 
 def _log_sums(program: ClassMeanProgram, index: npt.NDArray[np.intp], limit: int) -> list[_LogSums]:
@@ -152,7 +175,9 @@ def _log_sums(program: ClassMeanProgram, index: npt.NDArray[np.intp], limit: int
             )
         terms = _enumerated_terms(rows, index)
     else:
-        raise IncompatibleError(f"the conic solver needs log-sum rows; got {type(rows).__name__} (use solver 'newton' or 'low-rank')")
+        raise IncompatibleError(
+            f"the conic solver needs log-sum rows; got {type(rows).__name__} (use solver 'newton' or 'low-rank')"
+        )
     by_length: dict[int, list[tuple[float, int, Array, npt.NDArray[np.intp]]]] = {}
     for term in terms:
         by_length.setdefault(term[2].size, []).append(term)
@@ -167,7 +192,9 @@ def _log_sums(program: ClassMeanProgram, index: npt.NDArray[np.intp], limit: int
     ]
 
 
-def _direct_terms(rows: LogSumRows, index: npt.NDArray[np.intp]) -> Iterator[tuple[float, int, Array, npt.NDArray[np.intp]]]:
+def _direct_terms(
+    rows: LogSumRows, index: npt.NDArray[np.intp]
+) -> Iterator[tuple[float, int, Array, npt.NDArray[np.intp]]]:
     for anchor, group in enumerate(index):
         logs = rows.log_weight[group, index].copy()
         logs[anchor] = math.log(rows.offset[group]) if rows.offset[group] > 0 else -np.inf
@@ -178,11 +205,18 @@ def _direct_terms(rows: LogSumRows, index: npt.NDArray[np.intp]) -> Iterator[tup
             yield float(rows.anchor_weight[group]), anchor, logs[kept], columns[kept]
 
 
-def _linear_terms(rows: LinearRows, index: npt.NDArray[np.intp]) -> Iterator[tuple[float, int, Array, npt.NDArray[np.intp]]]:
+def _linear_terms(
+    rows: LinearRows, index: npt.NDArray[np.intp]
+) -> Iterator[tuple[float, int, Array, npt.NDArray[np.intp]]]:
     """Log-sums of one term each."""
     for anchor, group in enumerate(index):
         for other in np.flatnonzero(np.arange(index.size) != anchor):
-            yield float(rows.anchor_weight[group] * rows.law.other[group, index[other]]), anchor, np.zeros(1), np.array([other])
+            yield (
+                float(rows.anchor_weight[group] * rows.law.other[group, index[other]]),
+                anchor,
+                np.zeros(1),
+                np.array([other]),
+            )
 
 
 def _short(number: int) -> str:
@@ -200,7 +234,9 @@ def _supports(rows: MultinomialRows, index: npt.NDArray[np.intp]) -> list[int]:
     return [int(np.count_nonzero(_law(rows, anchor, index))) for anchor in range(index.size)]
 
 
-def _enumerated_terms(rows: MultinomialRows, index: npt.NDArray[np.intp]) -> Iterator[tuple[float, int, Array, npt.NDArray[np.intp]]]:
+def _enumerated_terms(
+    rows: MultinomialRows, index: npt.NDArray[np.intp]
+) -> Iterator[tuple[float, int, Array, npt.NDArray[np.intp]]]:
     k, a = rows.counts.k, rows.counts.a
     for anchor, group in enumerate(index):
         law = _law(rows, anchor, index)
@@ -233,7 +269,9 @@ def _constant(program: ClassMeanProgram) -> float:
         return float(np.sum(program.sizes * program.rows.anchor_weight) * program.rows.constant)
     if not isinstance(program.rows, MultinomialRows):
         return 0.0
-    return float(np.sum(program.sizes * program.rows.anchor_weight * program.rows.counts.mass()) * program.rows.log_factor)
+    return float(
+        np.sum(program.sizes * program.rows.anchor_weight * program.rows.counts.mass()) * program.rows.log_factor
+    )
 
 
 def _group_average(gram: Array, index: npt.NDArray[np.intp], sizes: group_matrix.Sizes) -> Array:

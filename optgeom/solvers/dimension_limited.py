@@ -1,10 +1,12 @@
 r"""Embedding dimension below the rank of the optimum: a bracket, honestly not a certificate.
 
-The rank constraint makes the program non-convex (an open problem in the literature). Factors with exactly d columns are minimised from
-several starts; the best risk found is the upper end of the bracket, the certified risk without the constraint the lower end.
+The rank constraint makes the program non-convex (an open problem in the literature). Factors with exactly d columns are
+minimised from several starts; the best risk found is the upper end of the bracket, the certified risk without the
+constraint the lower end.
 
-Small problems are minimised to second order (`low_rank.local_minimum`). Large ones are flat along many directions, and the Newton systems
-there take thousands of products each: a quasi-Newton method gets as low in a twentieth of the time, to the accuracy of a bracket.
+Small problems are minimised to second order (`low_rank.local_minimum`). Large ones are flat along many directions, and
+the Newton systems there take thousands of products each: a quasi-Newton method gets as low in a twentieth of the time,
+to the accuracy of a bracket.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ SMALLEST_DECREASE, MOST_STEPS, MEMORY = 1e-7, 400, 20
 def best_found(program: GramProgram, relaxed: Array, dim: int) -> tuple[Array, float, int]:
     """Best Gram matrix of `dim` columns found, its risk, and the number of steps.
 
-    `program` keeps every member apart (in so few dimensions equal ones need not be treated equally); `relaxed` is the optimum without the
-    constraint, whose leading eigenvectors are the first start. Starts are seeded: the answer is reproducible.
+    `program` keeps every member apart (in so few dimensions equal ones need not be treated equally); `relaxed` is the
+    optimum without the constraint, whose leading eigenvectors are the first start. Starts are seeded: the answer is
+    reproducible.
     """
     rng = np.random.default_rng(0)
     starts = [spectral_start(relaxed, dim, rng)]

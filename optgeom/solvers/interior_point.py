@@ -2,8 +2,9 @@ r"""Interior-point method for a linear program over the elliptope,
 
     minimise <L, A>   over   A positive semidefinite, diag A = 1;      dual: maximise sum y,  Z = L - Diag y positive semidefinite.
 
-Each step solves Z A = mu I to first order: (Z^-1 o A) dy = 1 - mu diag(Z^-1), dA = mu Z^-1 + Z^-1 Diag(dy) A - A. Its answer starts the
-low-rank method: with one negative and no positive the second-order landscape is so flat that a start from the simplex crawls.
+Each step solves Z A = mu I to first order: (Z^-1 o A) dy = 1 - mu diag(Z^-1), dA = mu Z^-1 + Z^-1 Diag(dy) A - A. Its
+answer starts the low-rank method: with one negative and no positive the second-order landscape is so flat that a start
+from the simplex crawls.
 
 References
 ----------
@@ -57,7 +58,10 @@ def solve_linear_elliptope(cost: Array) -> tuple[Array, int]:
 
 
 def start_linear(program: ClassMeanProgram) -> tuple[Array, int]:
-    """Group-form start for the low-rank method on a linear program, and the steps taken; the simplex where there are too many classes."""
+    """Group-form start for the low-rank method on a linear program, and the steps taken.
+
+    The simplex where there are too many classes.
+    """
     cosines = simplex(program)
     if program.num_classes > LARGEST:
         return cosines, 0
@@ -86,6 +90,8 @@ def _length(matrix: Array, change: Array) -> float:
         factor = np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
         return 0.0
-    relative = scipy.linalg.solve_triangular(factor, scipy.linalg.solve_triangular(factor, change, lower=True).T, lower=True)
+    relative = scipy.linalg.solve_triangular(
+        factor, scipy.linalg.solve_triangular(factor, change, lower=True).T, lower=True
+    )
     lowest = float(scipy.linalg.eigvalsh((relative + relative.T) / 2, subset_by_index=[0, 0])[0])
     return 1.0 if lowest >= -INTERIOR else -INTERIOR / lowest

@@ -1,12 +1,15 @@
-r"""The linear program of one negative without the positive in the denominator (k = 1, alpha = 0), sampled from all classes.
+r"""The linear program of one negative without the positive in the denominator (k = 1, alpha = 0), sampled from all
+classes.
 
-F = (lam' A lam - 1)/tau is least where A lam = 0: every way to close a polygon with sides lam_i is optimal when no side exceeds the sum of
-the others. Of this face we return the analytic centre, the matrix of largest determinant on the complement of lam: it treats equal
-classes equally and is a closed form up to one scalar y. With M = Diag(1/d) positive definite on the complement of lam,
+F = (lam' A lam - 1)/tau is least where A lam = 0: every way to close a polygon with sides lam_i is optimal when no side
+exceeds the sum of the others. Of this face we return the analytic centre, the matrix of largest determinant on the
+complement of lam: it treats equal classes equally and is a closed form up to one scalar y. With M = Diag(1/d) positive
+definite on the complement of lam,
 
     A = Diag(d) - y (lam o d)(lam o d)',      y = 1 / sum_i lam_i^2 d_i,      y lam_i^2 d_i^2 - d_i + 1 = 0  (unit diagonal).
 
-Every d_i is the smaller root 2 / (1 + sqrt(1 - 4 lam_i^2 y)), or the largest class takes the other root; then y may be 0 or negative.
+Every d_i is the smaller root 2 / (1 + sqrt(1 - 4 lam_i^2 y)), or the largest class takes the other root; then y may be
+0 or negative.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from optgeom.programs.group_matrix import Sizes
 
 
 def analytic_centre(sizes: Sizes, proportions: Array) -> Array | None:
-    """Group-form Gram matrix A with A lam = 0 and the largest determinant on the complement of lam; None when max lam >= 1/2."""
+    """Group-form Gram matrix A with A lam = 0 and the largest determinant on the complement of lam.
+
+    None when max lam >= 1/2.
+    """
     from scipy.optimize import brentq
 
     lam = proportions / proportions.max()

@@ -1,8 +1,8 @@
 r"""Second-order low-rank method: the optimum where more than one dimension collapses.
 
-A staircase over the number of columns: minimise over Gram matrices of r columns (`trust_region`), certify as a convex program, and while
-the certificate fails add the directions in which the dual is most negative. With enough columns every second-order critical point is the
-global optimum.
+A staircase over the number of columns: minimise over Gram matrices of r columns (`trust_region`), certify as a convex
+program, and while the certificate fails add the directions in which the dual is most negative. With enough columns
+every second-order critical point is the global optimum.
 
 References
 ----------
@@ -26,7 +26,9 @@ from optgeom.solvers.trust_region import TRUST_REGION_STEPS, Spheres, trust_regi
 ROUNDS = 12  # minimise, certify, add columns
 LOOSE, LOOSE_STEPS = 1e-5, 60
 TIGHT = (1e-9, 1e-13)
-SLACK = 1e-6  # eigenvalues of the Gram matrix that are taken for dying columns; certified afterwards, and 1000 times less in the next round
+# eigenvalues of the Gram matrix that are taken for dying columns; certified afterwards, and 1000 times less in the next
+# round
+SLACK = 1e-6
 GOOD_GAP = 1e-12  # at which tightening ends
 ACCEPTED = 100.0  # times that gap, when nothing tighter is left to try at this rank
 
@@ -122,10 +124,11 @@ def solve_low_rank(
     most_columns : int, optional
         Columns to start with at most; the staircase doubles them as needed.
     good_gap : float
-        Gap, relative to 1 + |risk|, at which the search ends; 100 times as much is accepted where tightening stops short of it.
+        Gap, relative to 1 + |risk|, at which the search ends; 100 times as much is accepted where tightening stops
+        short of it.
     give_up : callable, optional
-        (columns, stationarity reached loosely) -> whether to return the point, judged, instead of going on with more columns; for programs
-        on which another method is better at high rank.
+        (columns, stationarity reached loosely) -> whether to return the point, judged, instead of going on with more
+        columns; for programs on which another method is better at high rank.
     extra : int
         Columns to start with beyond the rank of the start.
     growth : int
@@ -139,8 +142,8 @@ def solve_low_rank(
     steps, products, slack = 0, 0, SLACK
     best: LowRankResult[J] | None = None
     for _ in range(ROUNDS):
-        # First loosely, with columns to spare: they let the method leave saddle points. While all columns are in use, tight
-        # minimisation would be wasted on too small a rank.
+        # First loosely, with columns to spare: they let the method leave saddle points. While all columns are in use,
+        # tight minimisation would be wasted on too small a rank.
         here, taken, used = _minimise(program, point, loose, loose_steps)
         steps, products = steps + taken, products + used
         thin = _without_slack(here, slack)
@@ -151,8 +154,8 @@ def solve_low_rank(
             if wider is not None:
                 point = wider
                 continue
-        # Then exactly, without the columns that died out: near a change of rank they see almost no curvature and would only slow the
-        # last digits.
+        # Then exactly, without the columns that died out: near a change of rank they see almost no curvature and would
+        # only slow the last digits.
         gap = np.inf
         for tolerance in tight:
             here, taken, used = _minimise(program, thin, tolerance, TRUST_REGION_STEPS)
@@ -205,7 +208,10 @@ def _without_slack(here: Spheres, slack: float) -> Array:
 def local_minimum(
     program: GramProgram, mean: Array, tolerance: float = 1e-10, most: int = TRUST_REGION_STEPS
 ) -> tuple[Array, float, int]:
-    """Minimise with exactly the columns of `mean` (C, d), unit rows, every class apart: Gram matrix, risk, steps. No certificate."""
+    """Minimise with exactly the columns of `mean` (C, d), unit rows, every class apart: Gram matrix, risk, steps.
+
+    No certificate.
+    """
     here = Spheres(program, np.column_stack([mean, np.zeros(mean.shape[0])]))
     here.prepare()
     here, steps, _ = trust_region(here, tolerance, most)
@@ -213,7 +219,8 @@ def local_minimum(
 
 
 def _with_descent_columns(here: Spheres, scale: float, growth: int = 2) -> Array | None:
-    """Append the most negative directions of the dual as new columns (to `growth` times as many at most); None where there is none.
+    """Append the most negative directions of the dual as new columns (to `growth` times as many at most); None where
+    there is none.
 
     A direction counts when its eigenvalue is below -1e-4 of the mean force; with `scale` 0 any negative one does.
     """

@@ -1,9 +1,10 @@
 r"""Finitely many negatives in too few dimensions: majorize, minimise, repeat.
 
-The exact expectation costs hundreds of exponentials an entry, and a minimisation in few dimensions hundreds of evaluations. Jensen's
-majorizer (`losses.rows.Majorizer`) is a log-sum of one exponential an entry that, up to a constant, touches the exact risk where it was
-taken and lies above it elsewhere: each round minimises it, so that the exact risk never increases, and the limit is stationary for the
-exact risk. A few rounds are enough, since the two differ only by how much the negatives of one batch differ from those of the next.
+The exact expectation costs hundreds of exponentials an entry, and a minimisation in few dimensions hundreds of
+evaluations. Jensen's majorizer (`losses.rows.Majorizer`) is a log-sum of one exponential an entry that, up to a
+constant, touches the exact risk where it was taken and lies above it elsewhere: each round minimises it, so that the
+exact risk never increases, and the limit is stationary for the exact risk. A few rounds are enough, since the two
+differ only by how much the negatives of one batch differ from those of the next.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from optgeom._numerics import Array
 
 
 class Anderson:
-    """Extrapolates x -> g(x) from the last few pairs (x, g(x)); majorize-minimize steps converge linearly, with ratio up to 1/2.
+    """Extrapolates x -> g(x) from the last few pairs (x, g(x)); majorize-minimize steps converge linearly, with ratio
+    up to 1/2.
 
     References
     ----------

@@ -8,9 +8,9 @@ Unknowns are u_i (log of the row normaliser, omega_ij = w_ij exp(-u_i)) and y_i 
 
     r1_i = log( offset_i + sum_j w_ij x_ij ) - u_i = 0,        r2_i = (A z)_i / max z = 0.
 
-A loss whose rows are a fixed log-sum is solved by one such Newton run; otherwise its Jensen majorizer is, again and again
-(majorize-minimize), each run started from the last. All on groups of equal classes: 2G unknowns. The result is the optimum iff it is
-positive semidefinite; that is for the certificate to say.
+A loss whose rows are a fixed log-sum is solved by one such Newton run; otherwise its Jensen majorizer is, again and
+again (majorize-minimize), each run started from the last. All on groups of equal classes: 2G unknowns. The result is
+the optimum iff it is positive semidefinite; that is for the certificate to say.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class _System:
         finite = level[np.isfinite(level)]
         top = float(finite.max())
         if top - float(finite.min()) + self.largest - self.smallest < PLAIN_RANGE:
-            # One logarithm instead of the two exponentials and two logarithms of the general form: this is the costliest line of a step.
+            # One logarithm instead of the two exponentials and two logarithms of the general form: this is the
+            # costliest line of a step.
             omega = self.weight * np.exp(level - top)[:, None]
             c = omega + omega.T
             return np.log(c) + (top + self.largest), omega / c
@@ -128,8 +129,8 @@ class _System:
     def direction(self, point: _Point) -> tuple[Array, Array]:
         """Newton direction of the 2G x 2G system
 
-            r1:  sum_h pull_gh (dy_g + dy_h + W_gh du_g + W_hg du_h) - du_g
-            r2:  z_g dy_g + sum_h count_gh z_h ( A_gh dy_h + tau (dy_g + dy_h + W_gh du_g + W_hg du_h) ).
+        r1:  sum_h pull_gh (dy_g + dy_h + W_gh du_g + W_hg du_h) - du_g
+        r2:  z_g dy_g + sum_h count_gh z_h ( A_gh dy_h + tau (dy_g + dy_h + W_gh du_g + W_hg du_h) ).
         """
         tau, pull, share = self.tau, point.pull, point.share
         z = np.exp(point.y - point.y.max())
@@ -156,11 +157,13 @@ class _System:
         return found[:g], found[g:]
 
 
-def _solve_iteratively(blocks: tuple[Array, ...], diagonals: tuple[Array, ...], right: Array, rtol: float) -> Array | None:
+def _solve_iteratively(
+    blocks: tuple[Array, ...], diagonals: tuple[Array, ...], right: Array, rtol: float
+) -> Array | None:
     """GMRES with the 2 x 2 diagonal blocks as preconditioner; None when it does not converge quickly.
 
-    The preconditioned matrix is the identity plus two or three outlying directions (negatives of a row pull nearly alike), so 3 to 8
-    products do; a factorisation of the 2G x 2G matrix costs as much as several eigendecompositions.
+    The preconditioned matrix is the identity plus two or three outlying directions (negatives of a row pull nearly
+    alike), so 3 to 8 products do; a factorisation of the 2G x 2G matrix costs as much as several eigendecompositions.
     """
     from scipy.sparse.linalg import LinearOperator, gmres
 
@@ -206,7 +209,9 @@ def _newton(system: _System, u: Array, y: Array, tolerance: float) -> tuple[_Poi
                 trial = system.at(point.u + damping * du, point.y + damping * dy)
                 if trial.residual <= (1 - damping / 10) * residual:
                     break
-                if residual <= 1e3 * tolerance * max(1.0, system.tau):  # cosines are 1 + tau log(...), rounded accordingly
+                if residual <= 1e3 * tolerance * max(
+                    1.0, system.tau
+                ):  # cosines are 1 + tau log(...), rounded accordingly
                     return point, iteration, True  # Rounding, not the step, keeps the residual from falling further.
                 damping /= 2
                 if damping < SMALLEST_DAMPING:
@@ -229,7 +234,9 @@ def simplex(program: ClassMeanProgram) -> Array:
     return np.where(program.rows.count > 0, -1.0 / (program.num_classes - 1), 1.0)
 
 
-def solve_newton(program: ClassMeanProgram, cosines: Array | None = None, log_dual: Array | None = None) -> NewtonResult:
+def solve_newton(
+    program: ClassMeanProgram, cosines: Array | None = None, log_dual: Array | None = None
+) -> NewtonResult:
     """Solve the rank-one dual from the simplex, or from a given point.
 
     Parameters
@@ -268,18 +275,21 @@ def solve_newton(program: ClassMeanProgram, cosines: Array | None = None, log_du
         loose = max(tolerance, min(loose, 1e-3 * change))
     else:
         best = NewtonResult(best.cosines, best.log_dual, False, total)
-    return NewtonResult(_close(program, best) if best.converged else best.cosines, best.log_dual, best.converged, best.iterations)
+    return NewtonResult(
+        _close(program, best) if best.converged else best.cosines, best.log_dual, best.converged, best.iterations
+    )
 
 
 def _close(program: ClassMeanProgram, found: NewtonResult) -> Array:
     """Remove the rounding of A = 1 + tau log(...) from A z = 0.
 
-    That rounding, tau eps |log|, is summed over all classes and weighs against z_i, so it would spoil the dual of rare classes and of huge
-    groups, while the force G hardly feels it. The symmetric change of rank two that closes A z = r,
+    That rounding, tau eps |log|, is summed over all classes and weighs against z_i, so it would spoil the dual of rare
+    classes and of huge groups, while the force G hardly feels it. The symmetric change of rank two that closes A z = r,
 
         A - r s' - s r' + (r'z) s s',     s = z / |z|^2,
 
-    lies on the pairs with frequent classes; leaving the diagonal at 1 costs r_i z_i^2 / |z|^2, so a second pass settles it.
+    lies on the pairs with frequent classes; leaving the diagonal at 1 costs r_i z_i^2 / |z|^2, so a second pass settles
+    it.
     """
     m = program.sizes.astype(np.float64)
     count, pairs = program.rows.count, program.rows.count > 0

@@ -1,34 +1,36 @@
 r"""Primal-dual Newton method for weighted programs whose dual has low rank (weights that are nearly realizable).
 
-With f = n L, the dual matrix Z (positive semidefinite, its diagonal free) and P the softmax of A / tau, the optimum is where
+With f = n L, the dual matrix Z (positive semidefinite, its diagonal free) and P the softmax of A / tau, the optimum is
+where
 
     P_ij + P_ji = w~_ij + w~_ji + 2 tau Z_ij   (i != j),          Z = PSD part of (Z - s A)   for any s > 0,
 
-the second being A, Z positive semidefinite with A Z = 0. With V the eigenvectors of Z - s A to its k positive eigenvalues z_a, and
-g_b the other eigenvalues of -(Z - s A)/s with eigenvectors U, the semismooth Newton step is dZ = V X' + X V' with
+the second being A, Z positive semidefinite with A Z = 0. With V the eigenvectors of Z - s A to its k positive
+eigenvalues z_a, and g_b the other eigenvalues of -(Z - s A)/s with eigenvectors U, the semismooth Newton step is dZ = V
+X' + X V' with
 
     (dA) V + U diag(g_b / z_a) (U' X) = - A V,          H dA = dZ + residual,
 
-where H is the Hessian of f. H is elementwise but for the coupling within rows, which is a graph Laplacian on n points; eliminating dA
-leaves a positive definite system in X, of size n x k instead of n x n, and conjugate gradients with the k x k blocks of one row as
-preconditioner solve it mostly in 50 to 200 products of 4 n^2 k operations. (In matrix space, as in the augmented Lagrangian, 300 were
-often not enough: pairs of samples with hardly any weight have hardly any curvature. Here they are inverted exactly.)
+where H is the Hessian of f. H is elementwise but for the coupling within rows, which is a graph Laplacian on n points;
+eliminating dA leaves a positive definite system in X, of size n x k instead of n x n, and conjugate gradients with the
+k x k blocks of one row as preconditioner solve it mostly in 50 to 200 products of 4 n^2 k operations. (In matrix space,
+as in the augmented Lagrangian, 300 were often not enough: pairs of samples with hardly any weight have hardly any
+curvature. Here they are inverted exactly.)
 
-Samples with the same weights are groups, and everything above stays within the matrices that do not change when they are exchanged
-(`group_matrix`). Off the diagonal such a matrix is kept as sqrt(m_g m_h) times its entries, and on the diagonal, for the pairs within a
-group, as sqrt(m_g (m_g - 1)) times theirs: this keeps inner products, H stays elementwise but for the Laplacian, and only the way from
-and to the eigenvalues knows of the sizes. Where samples of a group want to coincide, the whole within-group complement (m_g - 1
-directions) belongs to V, with one unknown: V and X have one more column for it, so that a program of G groups costs what one of G
-samples costs.
+Samples with the same weights are groups, and everything above stays within the matrices that do not change when they
+are exchanged (`group_matrix`). Off the diagonal such a matrix is kept as sqrt(m_g m_h) times its entries, and on the
+diagonal, for the pairs within a group, as sqrt(m_g (m_g - 1)) times theirs: this keeps inner products, H stays
+elementwise but for the Laplacian, and only the way from and to the eigenvalues knows of the sizes. Where samples of a
+group want to coincide, the whole within-group complement (m_g - 1 directions) belongs to V, with one unknown: V and X
+have one more column for it, so that a program of G groups costs what one of G samples costs.
 
-A step sized by its largest entry would be ruled by those flat pairs. As log(P_ij + P_ji) is what is nearly linear in A_ij, a rise dA
-is replaced by tau log(1 + dA / tau), a fall is limited to tau; near the optimum both are the Newton step itself. There is no further
-safeguard: the method is fast, not infallible, and the certificate judges what it returns.
+A step sized by its largest entry would be ruled by those flat pairs. As log(P_ij + P_ji) is what is nearly linear in
+A_ij, a rise dA is replaced by tau log(1 + dA / tau), a fall is limited to tau; near the optimum both are the Newton
+step itself. There is no further safeguard: the method is fast, not infallible, and the certificate judges what it
+returns.
 
-References
-----------
-Qi, Sun 1993 (semismooth Newton); Zhao, Sun, Toh 2010, SIAM J. Optim. 20 (its use in semidefinite programming). The reduction to n x k and
-the damping in logarithms are ours.
+References ---------- Qi, Sun 1993 (semismooth Newton); Zhao, Sun, Toh 2010, SIAM J. Optim. 20 (its use in semidefinite
+programming). The reduction to n x k and the damping in logarithms are ours.
 """
 
 from __future__ import annotations
@@ -49,14 +51,16 @@ from optgeom.solvers.low_rank import Judged
 STEPS = 60
 PATIENCE = 12  # steps without a smaller violation after which the search is given up
 SETTLING = 5  # first steps, which fit cosines and dual to each other: the violation says nothing yet
-# s for samples apart: weighs cosines against the dual; for tau from .05 to .5 all of .01 to .1 converged, .3 in part only. For groups of
-# mean size m it is divided by the root of m, which was best for m = 6, 18 and 500.
+# s for samples apart: weighs cosines against the dual; for tau from .05 to .5 all of .01 to .1 converged, .3 in part
+# only. For groups of mean size m it is divided by the root of m, which was best for m = 6, 18 and 500.
 PENALTY = 0.05
 WORTH_JUDGING = 1e-4  # violation; gaps of 1e-9 came with 1e-7 to 1e-6
 ACCURACY = 1e-3  # of the linear system: at 1e-2 the set of dual directions no longer settles
 PRODUCTS = 600
 SMALLEST_SUM = 1e-150  # of P_ij + P_ji: the curvature of flatter pairs has no inverse in floating point
-LARGEST_SHARE = 0.65  # of the groups in dual directions; beyond, the optimum has low rank and the staircase is the method
+LARGEST_SHARE = (
+    0.65  # of the groups in dual directions; beyond, the optimum has low rank and the staircase is the method
+)
 LARGEST_BLOCKS = 2**25  # numbers in the row blocks, G k^2
 
 J = TypeVar("J", bound=Judged)
@@ -144,7 +148,10 @@ class _Split:
         groups = ones.size
         # Far from the optimum nearly half of all directions may be positive: the largest will do there.
         k = min(int((eigenvalues > 0).sum()), frame.most)
-        self.upper, self.lower = np.ascontiguousarray(vectors[:, groups - k :]), np.ascontiguousarray(vectors[:, : groups - k])
+        self.upper, self.lower = (
+            np.ascontiguousarray(vectors[:, groups - k :]),
+            np.ascontiguousarray(vectors[:, : groups - k]),
+        )
         self.high, self.rest = eigenvalues[groups - k :], np.maximum(0.0, -eigenvalues[: groups - k]) / frame.penalty
         complement = dual.rest - frame.penalty * self.gram_rest
         self.merged = (program.sizes > 1) & (complement > 0)
@@ -220,7 +227,9 @@ class _Blocks:
         return np.asarray(solved - (self.weight * float(np.sum(self.constant * solved))) * self.solved)
 
 
-def _conjugate_gradients(operator: Callable[[Array], Array], precondition: Callable[[Array], Array], right: Array) -> Array:
+def _conjugate_gradients(
+    operator: Callable[[Array], Array], precondition: Callable[[Array], Array], right: Array
+) -> Array:
     unknown = np.zeros_like(right)
     residual = right.copy()
     solved = precondition(residual)
@@ -298,7 +307,8 @@ def solve_primal_dual(
         falls = taken <= SETTLING or step.violation < 0.9 * smallest
         smallest, since = (step.violation, 0) if falls else (smallest, since + 1)
         given_up = since >= PATIENCE or taken == most
-        # Judging costs as much as a step: only where the violation is small, and has fallen by a good part since, or falls no more.
+        # Judging costs as much as a step: only where the violation is small, and has fallen by a good part since, or
+        # falls no more.
         if (step.violation < WORTH_JUDGING and (step.violation < 0.3 * judged or since > 0)) or given_up:
             judged = min(judged, step.violation)
             best, good = better_judged(best, gram, program.sizes, judge, good_gap)
@@ -314,8 +324,8 @@ def better_judged(
 ) -> tuple[J, bool]:
     """The better of what was judged before and this matrix, and whether its gap is good enough to end the search.
 
-    Such a matrix has low rank only in the limit: what does not count for the rank would still count for an embedding, and is left out at
-    the end where the gap stays good.
+    Such a matrix has low rank only in the limit: what does not count for the rank would still count for an embedding,
+    and is left out at the end where the gap stays good.
     """
     found = judge(gram)
     if best is None or found.certificate.gap < best.certificate.gap:

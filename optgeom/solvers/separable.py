@@ -1,7 +1,8 @@
 r"""Newton on the rank-one dual for a loss whose force between two classes depends on their cosine only.
 
-With one negative, or an additive psi, G_ij(t_ij) is a known function of one number; at the optimum G_ij(t_ij) = z_i z_j and A z = 0. The
-unknowns are all t_ij and y = log z; the t_ij are eliminated pair by pair from the linearised first equation,
+With one negative, or an additive psi, G_ij(t_ij) is a known function of one number; at the optimum G_ij(t_ij) = z_i z_j
+and A z = 0. The unknowns are all t_ij and y = log z; the t_ij are eliminated pair by pair from the linearised first
+equation,
 
     dt_ij = ( R_ij + dy_i + dy_j ) / kappa_ij,      R_ij = y_i + y_j - log G_ij(t_ij),      kappa_ij = d log G_ij / dt,
 
@@ -21,7 +22,10 @@ SMALLEST_DAMPING = 1e-8
 
 
 def solve_separable(program: ClassMeanProgram) -> NewtonResult:
-    """Damped Newton from the simplex; converged False where it stalls (the geometry has collapsed, or psi is not strictly convex)."""
+    """Damped Newton from the simplex.
+
+    Converged False where it stalls (the geometry has collapsed, or psi is not strictly convex).
+    """
     pairs = program.rows.count > 0
     count, tau = program.rows.count, program.temperature
     log_anchor = log_nonnegative(program.rows.anchor_weight)[:, None]

@@ -1,8 +1,9 @@
 r"""Trust-region Newton method on group means: the second-order core of the low-rank solver.
 
-The group means are the rows v_g of a (G, r) factor, so that A_gh = v_g . v_h. A group of one class has |v_g| = 1; a group of m >= 2
-classes has |v_g| <= 1 and within-group cosine b_g = (m |v_g|^2 - 1)/(m - 1): it gets one private coordinate s_g that enters no product,
-and (v_g, s_g) is a unit vector. The risk is minimised over this product of spheres (Steihaug's truncated conjugate gradients):
+The group means are the rows v_g of a (G, r) factor, so that A_gh = v_g . v_h. A group of one class has |v_g| = 1; a
+group of m >= 2 classes has |v_g| <= 1 and within-group cosine b_g = (m |v_g|^2 - 1)/(m - 1): it gets one private
+coordinate s_g that enters no product, and (v_g, s_g) is a unit vector. The risk is minimised over this product of
+spheres (Steihaug's truncated conjugate gradients):
 
     dF/dv_g = 2 sum_h W_gh v_h,      W_gh = m_g m_h G'_gh,      W_gg = m_g^2 G'_gg  (0 for a single class).
 
@@ -20,7 +21,8 @@ from optgeom.programs.gram_program import GramProgram
 
 TRUST_REGION_STEPS = 300
 PRODUCTS_PER_STEP = 200
-# A curvature this small beside the preconditioner's is rounding; following it as if it were negative would throw away the Newton step.
+# A curvature this small beside the preconditioner's is rounding; following it as if it were negative would throw away
+# the Newton step.
 FLAT = 1e-9
 
 
@@ -69,7 +71,10 @@ class Spheres:
 
     @property
     def stationarity(self) -> float:
-        """Largest row gradient relative to the total force on the row; the risk itself does not see the rows of rare classes."""
+        """Largest row gradient relative to the total force on the row.
+
+        The risk itself does not see the rows of rare classes.
+        """
         return self.relative(self.gradient)
 
     def relative(self, ambient: Array) -> float:
@@ -87,9 +92,9 @@ class Spheres:
         force = self.pairs * self.gradient_derivative(change)
         ambient = np.zeros_like(direction)
         ambient[:, :-1] = 2 * (self.force @ moved + force @ self.mean)
-        # Rotating all means changes nothing. Away from the optimum the Hessian has curvature of either sign along these directions, as
-        # small as the gradient; conjugate gradients would stop at it. A penalty on the rotation part (V' D U - U' D V) makes it positive
-        # and, the gradient having no such part, leaves the Newton step alone.
+        # Rotating all means changes nothing. Away from the optimum the Hessian has curvature of either sign along these
+        # directions, as small as the gradient; conjugate gradients would stop at it. A penalty on the rotation part (V'
+        # D U - U' D V) makes it positive and, the gradient having no such part, leaves the Newton step alone.
         turn = self.weighted_mean.T @ moved
         ambient[:, :-1] += self.rotation_weight * (self.weighted_mean @ (turn - turn.T))
         return self.project(ambient - self.multiplier[:, None] * direction)
@@ -114,7 +119,10 @@ def cosines_of(mean: Array, program: GramProgram) -> Array:
 
 
 def _truncated_cg(here: Spheres, radius: float) -> tuple[Array, float, int, bool]:
-    """Steihaug's method in the preconditioned norm: step, predicted decrease, products, whether the boundary was hit."""
+    """Steihaug's method in the preconditioned norm.
+
+    Step, predicted decrease, products, whether the boundary was hit.
+    """
     step = np.zeros_like(here.point)
     hessian_step = np.zeros_like(step)
     residual = here.gradient
@@ -131,7 +139,9 @@ def _truncated_cg(here: Spheres, radius: float) -> tuple[Array, float, int, bool
         if products > 1 and abs(curvature) <= FLAT * direction_square:
             break
         length = inner / curvature if curvature > 0 else np.inf
-        square = step_square + 2 * length * step_direction + length**2 * direction_square if np.isfinite(length) else np.inf
+        square = (
+            step_square + 2 * length * step_direction + length**2 * direction_square if np.isfinite(length) else np.inf
+        )
         if curvature <= 0 or square >= radius**2:
             root = np.sqrt(step_direction**2 + direction_square * (radius**2 - step_square))
             length = (root - step_direction) / direction_square
@@ -169,7 +179,8 @@ def trust_region(here: Spheres, tolerance: float, most: int = TRUST_REGION_STEPS
         total += products
         there = here.moved(step)
         actual = here.risk - there.risk
-        # Near the optimum both decreases are rounding; their noise must not shrink the region (Conn, Gould, Toint 2000, section 17.4).
+        # Near the optimum both decreases are rounding; their noise must not shrink the region (Conn, Gould, Toint 2000,
+        # section 17.4).
         noise = 10 * EPS * max(abs(here.risk), float(here.force_sum.sum()))
         ratio = (actual + noise) / (predicted + noise)
         if ratio < 0.25:

@@ -35,7 +35,9 @@ class Augmentation:
     def __post_init__(self) -> None:
         _checks.integer("shift", self.shift, at_least=0)
         if _checks.real("noise", self.noise, at_least=0.0, hint="0 for none") > LARGEST_NOISE:
-            raise InvalidInputError(f"`noise` must be at most {LARGEST_NOISE:g}; got {self.noise!r} (inputs are of single precision)")
+            raise InvalidInputError(
+                f"`noise` must be at most {LARGEST_NOISE:g}; got {self.noise!r} (inputs are of single precision)"
+            )
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse a shift of what has no pixels, or of an image by more than its size, which leaves nothing of it.
@@ -50,7 +52,10 @@ class Augmentation:
             raise InvalidInputError(f"`shift` must be {pixels}; got {self.shift} (an eighth of the size is usual)")
 
     def __call__(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        """One view of each of (B, d) vectors or (B, channels, height, width) images; random numbers come from the device of `generator`."""
+        """One view of each of (B, d) vectors or (B, channels, height, width) images.
+
+        Random numbers come from the device of `generator`.
+        """
         views = self._moved(inputs, generator) if inputs.ndim == 4 else inputs
         if self.noise == 0:
             return views
@@ -72,7 +77,9 @@ class Augmentation:
             return images
         index = torch.arange(number, device=device)[:, None, None]
         # Index arrays on both sides of the channels: these come last.
-        return images[index, :, rows.expand(number, -1)[:, :, None], columns.expand(number, -1)[:, None, :]].permute(0, 3, 1, 2)
+        return images[index, :, rows.expand(number, -1)[:, :, None], columns.expand(number, -1)[:, None, :]].permute(
+            0, 3, 1, 2
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -80,7 +87,10 @@ class Augmentation:
 
 
 def usual_augmentation(shape: tuple[int, ...], mirrored: bool) -> Augmentation:
-    """Noise for vectors; an eighth of the width to shift by for images, as the 4 pixels of CIFAR, and mirroring where it means nothing."""
+    """Noise for vectors.
+
+    An eighth of the width to shift by for images, as the 4 pixels of CIFAR, and mirroring where it means nothing.
+    """
     if len(shape) == 1:
         return Augmentation(noise=0.1)
     return Augmentation(shift=max(1, shape[-1] // 8), mirror=mirrored, noise=0.05)

@@ -44,4 +44,6 @@ class IterateAverage:
     def load(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""
         self.number = int(state["number"])
-        self._means = [mean.to(held.device, copy=True) for mean, held in zip(state["means"], self._parameters, strict=False)]
+        self._means = [
+            mean.to(held.device, copy=True) for mean, held in zip(state["means"], self._parameters, strict=False)
+        ]

@@ -24,7 +24,11 @@ def random_states() -> dict[str, Any]:
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": {"kind": kind, "keys": np.asarray(keys).tolist(), "rest": [int(position), int(has_gauss), float(gauss)]},
+        "numpy": {
+            "kind": kind,
+            "keys": np.asarray(keys).tolist(),
+            "rest": [int(position), int(has_gauss), float(gauss)],
+        },
         "python": [version, list(internal), following],
     }
 
@@ -70,13 +74,18 @@ def load(path: Path, run: dict[str, Any], device: torch.device) -> dict[str, Any
     except OSError as error:
         raise InvalidInputError(f"cannot read {path}: {error.strerror or error}") from error
     except Exception as error:
-        raise InvalidInputError(f"{path} must be a checkpoint of optgeom; reading it failed ({type(error).__name__})") from error
+        raise InvalidInputError(
+            f"{path} must be a checkpoint of optgeom; reading it failed ({type(error).__name__})"
+        ) from error
     if not known or content.get("version") != VERSION:
-        raise InvalidInputError(f"{path} must be a checkpoint of optgeom, version {VERSION}; it is not (start anew in another folder)")
+        raise InvalidInputError(
+            f"{path} must be a checkpoint of optgeom, version {VERSION}; it is not (start anew in another folder)"
+        )
     difference = _difference(json.loads(content["run"]), json.loads(json.dumps(run)))
     if difference is not None:
         name, before, now = difference
-        # The learning rate falls to 0 over the steps: with another number of them every step from the first would have been another.
+        # The learning rate falls to 0 over the steps: with another number of them every step from the first would have
+        # been another.
         why = "the learning rate follows their number; " if name == "steps" else ""
         remedy = f"{why}give {before!r}, or start anew in another folder"
         raise InvalidInputError(f"`{name}` must be as in the run to resume, {before!r}; got {now!r} ({remedy})")

@@ -1,8 +1,9 @@
 r"""Contrastive losses of random batches at class means: what a batch costs when only its classes matter.
 
-With every sample at the mean of its class, the loss of a batch depends on the Gram matrix A of the means and on how often each class
-occurs, so a step costs O(C^2) or O(B C), not O(B^2 d). Batches are drawn as in the theory: classes i.i.d. with the class law, negatives
-i.i.d. with the law of the loss. The expectation of these losses is the risk of the program.
+With every sample at the mean of its class, the loss of a batch depends on the Gram matrix A of the means and on how
+often each class occurs, so a step costs O(C^2) or O(B C), not O(B^2 d). Batches are drawn as in the theory: classes
+i.i.d. with the class law, negatives i.i.d. with the law of the loss. The expectation of these losses is the risk of the
+program.
 """
 
 from __future__ import annotations
@@ -97,7 +98,11 @@ class InfoNCEBatches(ClassBatchLoss):
         self.expected_count = float(anchors)
         self.psi = InfoNCEPsi(loss.alpha, loss.negatives_reduction)
         self.negative_law: Tensor
-        law = classes.proportions[None, :].repeat(classes.num_classes, axis=0) if loss.negative_law is None else loss.negative_law
+        law = (
+            classes.proportions[None, :].repeat(classes.num_classes, axis=0)
+            if loss.negative_law is None
+            else loss.negative_law
+        )
         if loss.negative_law is None and loss.sampling == "scl":
             law = law * (1 - np.eye(classes.num_classes))
         self.register_buffer("negative_law", _cumulative(law), persistent=False)
@@ -118,7 +123,8 @@ class InfoNCEBatches(ClassBatchLoss):
 
 
 def class_batches(classes: ClassDistribution, loss: Loss, anchors: int) -> ClassBatchLoss:
-    """The loss of random batches whose expectation is the risk of `loss`; SupCon has its own batch size, InfoNCE takes `anchors`.
+    """The loss of random batches whose expectation is the risk of `loss`; SupCon has its own batch size, InfoNCE takes
+    `anchors`.
 
     Raises
     ------
@@ -140,7 +146,8 @@ def _cumulative(law: np.ndarray) -> Tensor:
     """Cumulative sums along the last axis that end at exactly 1, so that a number below 1 always finds a class that can occur."""
     sums = np.cumsum(law, axis=-1)
     sums /= sums[..., -1:]
-    # Trailing classes of probability 0 share the last sum: the first entry that exceeds a number is then never one of them.
+    # Trailing classes of probability 0 share the last sum: the first entry that exceeds a number is then never one of
+    # them.
     return torch.from_numpy(sums)
 
 

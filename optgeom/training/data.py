@@ -75,8 +75,8 @@ def load_data(source: str, root: str | os.PathLike[str] = "data", train: bool = 
     Parameters
     ----------
     source : str
-        "digits" (1797 images of scikit-learn, 8 x 8), "cifar10", "cifar100", "mnist" (through torchvision, whose files must lie under
-        `root`), or a `.npz` file with arrays X (n, ...) and y (n,).
+        "digits" (1797 images of scikit-learn, 8 x 8), "cifar10", "cifar100", "mnist" (through torchvision, whose files
+        must lie under `root`), or a `.npz` file with arrays X (n, ...) and y (n,).
     root : path
         Where torchvision finds its files.
     train : bool
@@ -99,7 +99,8 @@ def load_data(source: str, root: str | os.PathLike[str] = "data", train: bool = 
 
 
 def labelled(inputs: Any, labels: Any, source: str = "arrays") -> LabelledData:
-    """Data from arrays: inputs (n, d), (n, height, width), (n, channels, height, width) or (n, height, width, channels); labels (n,).
+    """Data from arrays: inputs (n, d), (n, height, width), (n, channels, height, width) or (n, height, width,
+    channels); labels (n,).
 
     Whole numbers of 8 bits are taken as pixels and divided by 255.
 
@@ -111,7 +112,9 @@ def labelled(inputs: Any, labels: Any, source: str = "arrays") -> LabelledData:
     values = np.asarray(inputs)
     if values.dtype.kind not in "fiub" or values.ndim not in (2, 3, 4) or 0 in values.shape:
         shapes = "(n, d), (n, h, w), (n, c, h, w) or (n, h, w, c)"
-        raise InvalidInputError(f"`X` must be numbers of shape {shapes}; got {_came(values)} (stack one row or image a sample)")
+        raise InvalidInputError(
+            f"`X` must be numbers of shape {shapes}; got {_came(values)} (stack one row or image a sample)"
+        )
     found = _labels.encode(labels)
     if found.codes.shape[0] != values.shape[0]:
         came = f"{found.codes.shape[0]} (take both from the same split)"
@@ -124,18 +127,26 @@ def labelled(inputs: Any, labels: Any, source: str = "arrays") -> LabelledData:
         scaled = scaled[:, None]
     elif scaled.ndim == 4 and scaled.shape[3] in (1, 3) and scaled.shape[1] not in (1, 3):
         scaled = scaled.transpose(0, 3, 1, 2)
-    return LabelledData(torch.from_numpy(np.ascontiguousarray(scaled)), torch.from_numpy(found.codes.astype(np.int64)), found.names, source)
+    return LabelledData(
+        torch.from_numpy(np.ascontiguousarray(scaled)),
+        torch.from_numpy(found.codes.astype(np.int64)),
+        found.names,
+        source,
+    )
 
 
-def long_tailed(data: LabelledData, counts: Sequence[int] | npt.ArrayLike | ClassDistribution, seed: int = 0) -> LabelledData:
+def long_tailed(
+    data: LabelledData, counts: Sequence[int] | npt.ArrayLike | ClassDistribution, seed: int = 0
+) -> LabelledData:
     """A random subset with given counts: of the first C classes, in class order.
 
     Parameters
     ----------
     data : LabelledData
     counts : array-like (C,) or ClassDistribution
-        Samples of each class. Of a distribution without counts the largest subset with its proportions is taken, rounded down, at least
-        one sample a class: train with the counts that came out (`classes()`), not with those asked for.
+        Samples of each class. Of a distribution without counts the largest subset with its proportions is taken,
+        rounded down, at least one sample a class: train with the counts that came out (`classes()`), not with those
+        asked for.
     seed : int
 
     Raises
@@ -156,7 +167,9 @@ def long_tailed(data: LabelledData, counts: Sequence[int] | npt.ArrayLike | Clas
     if lacking.size:
         c = int(lacking[0])
         came = f"{wanted[c]} for class {data.names[c]} of {there[c]}"
-        raise InvalidInputError(f"`counts` must be at most what {data.source} has; got {came} (divide all counts by one factor)")
+        raise InvalidInputError(
+            f"`counts` must be at most what {data.source} has; got {came} (divide all counts by one factor)"
+        )
     rng = np.random.default_rng(check_seed(seed))
     codes = data.codes.numpy()
     rows = [rng.permutation(np.flatnonzero(codes == c))[:number] for c, number in enumerate(wanted.tolist())]
@@ -165,9 +178,14 @@ def long_tailed(data: LabelledData, counts: Sequence[int] | npt.ArrayLike | Clas
 
 
 def hold_out(data: LabelledData, share: float, seed: int = 0) -> tuple[LabelledData, LabelledData]:
-    """Two parts, class by class: what is left to train with, and `share` of each class (rounded down, so rare ones may have none)."""
+    """Two parts, class by class.
+
+    What is left to train with, and `share` of each class (rounded down, so rare ones may have none).
+    """
     if not 0 <= share < 1:
-        raise InvalidInputError(f"`holdout` must be in [0, 1); got {share!r} (the share of each class that is not trained on)")
+        raise InvalidInputError(
+            f"`holdout` must be in [0, 1); got {share!r} (the share of each class that is not trained on)"
+        )
     rng = np.random.default_rng(check_seed(seed))
     codes = data.codes.numpy()
     held = np.zeros(codes.size, dtype=np.bool_)
@@ -209,7 +227,9 @@ def _npz(path: Path) -> LabelledData:
         raise
     except ValueError as error:
         why = _numpy_files.reason(error)
-        raise InvalidInputError(f"{path} must be a .npz file with arrays X and y; reading it failed: {why} ({NPZ})") from error
+        raise InvalidInputError(
+            f"{path} must be a .npz file with arrays X and y; reading it failed: {why} ({NPZ})"
+        ) from error
     return labelled(inputs, labels, path.name)
 
 
@@ -217,12 +237,16 @@ def _torchvision(name: str, root: Path, train: bool) -> LabelledData:
     try:
         from torchvision import datasets
     except ImportError as error:
-        raise MissingDependencyError(f"{name} needs torchvision: pip install torchvision, as built for your torch") from error
+        raise MissingDependencyError(
+            f"{name} needs torchvision: pip install torchvision, as built for your torch"
+        ) from error
     try:
         held = getattr(datasets, TORCHVISION[name])(root=str(root), train=train, download=False)
     except RuntimeError as error:
         wanted = f"torchvision.datasets.{TORCHVISION[name]}({str(root)!r}, download=True)"
-        raise InvalidInputError(f"{name} must lie under {root}; it does not, and nothing is downloaded unasked ({wanted} does)") from error
+        raise InvalidInputError(
+            f"{name} must lie under {root}; it does not, and nothing is downloaded unasked ({wanted} does)"
+        ) from error
     pixels = held.data.numpy() if isinstance(held.data, Tensor) else np.asarray(held.data)
     codes = torch.as_tensor(held.targets, dtype=torch.int64)
     found = labelled(pixels, codes.numpy(), name)

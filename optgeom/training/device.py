@@ -28,9 +28,13 @@ def choose_device(name: str) -> torch.device:
         _checks.choice("device", name, DEVICES)
     available = torch.cuda.is_available()
     if name.startswith("cuda") and not available:
-        raise InvalidInputError(f"`device` must be there; got {name!r}, but torch finds no CUDA device (take cpu or auto)")
+        raise InvalidInputError(
+            f"`device` must be there; got {name!r}, but torch finds no CUDA device (take cpu or auto)"
+        )
     if colon and int(number) >= torch.cuda.device_count():
-        raise InvalidInputError(f"`device` must be below cuda:{torch.cuda.device_count()}; got {name!r} (the first device is cuda:0)")
+        raise InvalidInputError(
+            f"`device` must be below cuda:{torch.cuda.device_count()}; got {name!r} (the first device is cuda:0)"
+        )
     return torch.device("cuda" if name == "auto" and available else "cpu" if name == "auto" else name)
 
 
@@ -44,7 +48,9 @@ def check_precision(amp: str, device: torch.device) -> str:
     """
     _checks.choice("amp", amp, PRECISIONS)
     if amp == "fp16" and device.type == "cpu":
-        raise InvalidInputError("`amp` must be bf16 or off on a CPU; got 'fp16' (its gradients need a scaler, which is for CUDA)")
+        raise InvalidInputError(
+            "`amp` must be bf16 or off on a CPU; got 'fp16' (its gradients need a scaler, which is for CUDA)"
+        )
     return amp
 
 

@@ -88,12 +88,14 @@ def train_encoder(
     data : LabelledData
         For training; its realised counts, bent by the sampler, are what the optimum is computed for.
     loss : Loss
-        SupCon with a finite batch size (its number of images is the batch), InfoNCE with finitely many negatives, or SupConFullBatch.
+        SupCon with a finite batch size (its number of images is the batch), InfoNCE with finitely many negatives, or
+        SupConFullBatch.
     settings : Settings, optional
     arch : {"mlp", "cnn", "resnet18"}
     dim : int
     batch : int, optional
-        Rows of a batch for InfoNCE, each with two samples of one class; more than its negatives, 64 at least by default.
+        Rows of a batch for InfoNCE, each with two samples of one class; more than its negatives, 64 at least by
+        default.
     sampler_power, shuffled
         See `Sampler`.
     augmentation : Augmentation, optional
@@ -112,7 +114,8 @@ def train_encoder(
     Raises
     ------
     IncompatibleError
-        A loss that cannot be trained on batches, or whose batch size is not the given one; a full batch with another sampler.
+        A loss that cannot be trained on batches, or whose batch size is not the given one; a full batch with another
+        sampler.
     InvalidInputError, NotCertifiedError, DivergedError, TrainingInterruptedError
         As `optgeom.solve` and `Loop.run`.
     """
@@ -122,7 +125,9 @@ def train_encoder(
     size = _batch(loss, batch, data)
     sampler = Sampler(data, sampler_power, shuffled, settings.seed + 1)
     if isinstance(loss, SupConFullBatch) and (sampler_power != 1 or settings.accumulate != 1):
-        raise IncompatibleError("`loss` supcon-full takes all samples at once; got a sampler or accumulation beside it (leave them out)")
+        raise IncompatibleError(
+            "`loss` supcon-full takes all samples at once; got a sampler or accumulation beside it (leave them out)"
+        )
     geometry = solve(sampler.classes(), loss)
     shape = tuple(data.inputs.shape[1:])
     made = make_encoder(arch, shape, dim, settings.seed) if encoder is None else encoder
@@ -177,7 +182,9 @@ def _fitting(loss: Loss, batch: int | None, data: LabelledData) -> int:
             raise IncompatibleError(f"`batch` must be {wanted}; got {size} (raise it, or lower the negatives)")
         return size
     if batch is not None and batch != data.num_samples:
-        raise IncompatibleError(f"`batch` must be all {data.num_samples} samples for a full batch; got {batch} (leave it out)")
+        raise IncompatibleError(
+            f"`batch` must be all {data.num_samples} samples for a full batch; got {batch} (leave it out)"
+        )
     return data.num_samples
 
 

@@ -43,7 +43,9 @@ def torch_loss(loss: Loss, seed: int = 0) -> ContrastiveLoss:
         psi = InfoNCEPsi(loss.alpha, loss.negatives_reduction)
         return GeneralizedContrastiveLoss(loss.temperature, int(loss.negatives), psi, loss.sampling, seed)
     held = type(loss).__name__
-    raise IncompatibleError(f"`loss` must have finite batches and negatives, ucl or scl, for an encoder; got {held} (give their number)")
+    raise IncompatibleError(
+        f"`loss` must have finite batches and negatives, ucl or scl, for an encoder; got {held} (give their number)"
+    )
 
 
 class Encoded(torch.nn.Module):
@@ -57,8 +59,8 @@ class Encoded(torch.nn.Module):
 class EncoderTask(Task):
     """An encoder trained on views of samples.
 
-    Under SupCon the views of a row of the batch are augmentations of one image. Under InfoNCE they are two samples of one class, since
-    the optimum asks for positives that know the class and nothing else.
+    Under SupCon the views of a row of the batch are augmentations of one image. Under InfoNCE they are two samples of
+    one class, since the optimum asks for positives that know the class and nothing else.
 
     Parameters
     ----------
@@ -149,7 +151,10 @@ class EncoderTask(Task):
         return GramDistance.between(self.gram(self.data.inputs[rows], self.data.codes[rows]), self._optimal)
 
     def gram(self, inputs: Tensor, codes: Tensor) -> Array:
-        """(C, C) cosines of the directions of the class means, free of attenuation; nan for classes without a direction."""
+        """(C, C) cosines of the directions of the class means, free of attenuation.
+
+        Nan for classes without a direction.
+        """
         features = self.embed(inputs).double()
         number = len(self.data.names)
         sums = torch.zeros(number, features.shape[1], dtype=torch.float64).index_add_(0, codes, features)

@@ -17,7 +17,9 @@ class MLP(nn.Sequential):
     """Two hidden layers with ReLU, on flattened inputs."""
 
     def __init__(self, inputs: int, dim: int, width: int = 256) -> None:
-        super().__init__(nn.Flatten(), nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, dim))
+        super().__init__(
+            nn.Flatten(), nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, dim)
+        )
 
 
 class SmallCNN(nn.Sequential):
@@ -58,7 +60,11 @@ class ResNet18(nn.Sequential):
     """
 
     def __init__(self, channels: int, dim: int, width: int = 64) -> None:
-        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        layers: list[nn.Module] = [
+            nn.Conv2d(channels, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+        ]
         before = width
         for factor, stride in ((1, 1), (2, 2), (4, 2), (8, 2)):
             layers += [_Block(before, width * factor, stride), _Block(width * factor, width * factor, 1)]
@@ -91,7 +97,9 @@ def make_encoder(arch: str, shape: tuple[int, ...], dim: int, seed: int = 0) -> 
     _checks.choice("arch", arch, ARCHITECTURES)
     _checks.integer("dim", dim, at_least=1)
     if arch != "mlp" and len(shape) != 3:
-        raise IncompatibleError(f"`arch` {arch!r} needs images (channels, height, width); got inputs of shape {shape} (take mlp)")
+        raise IncompatibleError(
+            f"`arch` {arch!r} needs images (channels, height, width); got inputs of shape {shape} (take mlp)"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if arch == "mlp":

@@ -63,7 +63,9 @@ class ClassMeanTask(Task):
     seed : int
     """
 
-    def __init__(self, classes: ClassDistribution, loss: Loss, geometry: Geometry, dim: int, anchors: int, seed: int) -> None:
+    def __init__(
+        self, classes: ClassDistribution, loss: Loss, geometry: Geometry, dim: int, anchors: int, seed: int
+    ) -> None:
         self.module = FreeFeatures(classes.num_classes, dim, seed)
         self._batches = class_batches(classes, loss, anchors)
         self._optimal = np.asarray(geometry.gram)
@@ -187,7 +189,9 @@ def train_features(
     check_size("anchors", anchors)
     if settings is None:
         if resume:
-            raise InvalidInputError("`resume` goes with runs on random batches; the exact objective takes seconds (start it again)")
+            raise InvalidInputError(
+                "`resume` goes with runs on random batches; the exact objective takes seconds (start it again)"
+            )
         geometry = solve(classes, loss, dim)
         records: list[dict[str, Any]] = []
 
@@ -196,7 +200,15 @@ def train_features(
             records.append({"step": step, "loss": risk, "optimal_loss": geometry.risk, **distance.as_dict()})
 
         run = train_population(classes, loss, size, seed=seed, watch=watch)
-        return FeatureRun(geometry, run.means, run.gram, run.risk, GramDistance.between(run.gram, np.asarray(geometry.gram)), records, None)
+        return FeatureRun(
+            geometry,
+            run.means,
+            run.gram,
+            run.risk,
+            GramDistance.between(run.gram, np.asarray(geometry.gram)),
+            records,
+            None,
+        )
     # Before the solver, which may take longer: a loss that cannot be sampled is refused at once.
     class_batches(classes, loss, anchors)
     geometry = solve(classes, loss, dim)

@@ -1,4 +1,5 @@
-r"""Generators x = g(z): what an encoder sees in place of latents on the unit sphere, all of them injective and with an exact inverse.
+r"""Generators x = g(z): what an encoder sees in place of latents on the unit sphere, all of them injective and with an
+exact inverse.
 
 * `Identity`;
 * `LinearGenerator`: a matrix of full column rank;
@@ -7,10 +8,8 @@ r"""Generators x = g(z): what an encoder sees in place of latents on the unit sp
 * `Patches`: bands of the sphere are turned against each other, twice, a bijection of the sphere that is not continuous;
 * `Blobs`: a small image for each latent, smooth and injective.
 
-References
-----------
-Zimmermann, Sharma, Schneider, Bethge, Brendel 2021, arXiv 2102.08850 (invertible MLP); Zaliaduonis, Putzky, Richter, Gatidis 2026,
-arXiv 2606.04280 (linear, invertible MLP, spiral, patches).
+References ---------- Zimmermann, Sharma, Schneider, Bethge, Brendel 2021, arXiv 2102.08850 (invertible MLP);
+Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280 (linear, invertible MLP, spiral, patches).
 """
 
 from __future__ import annotations
@@ -64,7 +63,8 @@ class Identity(Generator):
 
 
 class LinearGenerator(Generator):
-    r"""x = A z with A = U diag(s) V', U and V random with orthonormal columns and s falling geometrically from 1 to 1/condition.
+    r"""x = A z with A = U diag(s) V', U and V random with orthonormal columns and s falling geometrically from 1 to
+    1/condition.
 
     Injective, since no s is 0; z = V diag(1/s) U' x.
 
@@ -99,9 +99,9 @@ class LinearGenerator(Generator):
 class InvertibleMLP(Generator):
     r"""x = Q_L a(Q_(L-1) ... a(Q_1 z)), a leaky ReLU, Q random orthogonal (d, d).
 
-    Every layer is a bijection of R^d: an orthogonal matrix has its transpose as inverse, and leaky ReLU is strictly increasing, so that
-    it can be undone coordinate by coordinate (a division by the slope below 0). A composition of bijections is one. Smooth except where
-    a coordinate before an activation is 0.
+    Every layer is a bijection of R^d: an orthogonal matrix has its transpose as inverse, and leaky ReLU is strictly
+    increasing, so that it can be undone coordinate by coordinate (a division by the slope below 0). A composition of
+    bijections is one. Smooth except where a coordinate before an activation is 0.
 
     Parameters
     ----------
@@ -142,7 +142,8 @@ class InvertibleMLP(Generator):
 class Spiral(Generator):
     """The first two coordinates are turned by the angle `turns` pi z_d: meridians become spirals around the last axis.
 
-    A diffeomorphism of the sphere that preserves the uniform law: the last coordinate stays, so that turning back is the inverse.
+    A diffeomorphism of the sphere that preserves the uniform law: the last coordinate stays, so that turning back is
+    the inverse.
 
     Parameters
     ----------
@@ -165,11 +166,11 @@ class Spiral(Generator):
 
 
 class Patches(Generator):
-    """Bands of |z_d|, S of equal height, are turned by pi/S, pi/(S-1), ..., pi in the first two coordinates; coordinates move on by one;
-    and the same again: the sphere in patches.
+    """Bands of |z_d|, S of equal height, are turned by pi/S, pi/(S-1), ..., pi in the first two coordinates;
+    coordinates move on by one; and the same again: the sphere in patches.
 
-    Each step is a bijection that keeps |z_d|, hence the band, so that turning back is its inverse. It preserves the uniform law and is
-    NOT continuous: neighbours on two sides of an edge are torn apart.
+    Each step is a bijection that keeps |z_d|, hence the band, so that turning back is its inverse. It preserves the
+    uniform law and is NOT continuous: neighbours on two sides of an edge are torn apart.
 
     Parameters
     ----------
@@ -204,8 +205,8 @@ class Blobs(Generator):
 
         x_p = exp( -|u_p - (z_a, z_b)|^2 / (2 width^2) ),      u_p the pixels of a grid on [-1, 1]^2,
 
-    the place of an odd last coordinate being (z_d, 0). Smooth. Injective, as log x_p + |u_p|^2/(2 width^2) is linear in u_p with slope
-    (z_a, z_b)/width^2: the inverse is a linear regression on the log of the pixels.
+    the place of an odd last coordinate being (z_d, 0). Smooth. Injective, as log x_p + |u_p|^2/(2 width^2) is linear in
+    u_p with slope (z_a, z_b)/width^2: the inverse is a linear regression on the log of the pixels.
 
     Parameters
     ----------

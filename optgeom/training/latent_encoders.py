@@ -1,4 +1,7 @@
-"""Encoders of generated data: an MLP with or without batch normalisation, and the one that is made like the inverse of the generator."""
+"""Encoders of generated data.
+
+An MLP with or without batch normalisation, and the one that is made like the inverse of the generator.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ SMALLEST_PIXEL = 1e-30
 
 
 class DeepMLP(nn.Sequential):
-    """`depth` hidden layers of `width`: linear, ReLU and, where asked for, batch normalisation AFTER the ReLU; then linear.
+    """`depth` hidden layers of `width`: linear, ReLU and, where asked for, batch normalisation AFTER the ReLU; then
+    linear.
 
-    The place matters: normalised before the ReLU, 5 and 7 layers often ended in a fold of the sphere (linear R2 of two thirds) on latents
-    that they recover when normalised after it.
+    The place matters: normalised before the ReLU, 5 and 7 layers often ended in a fold of the sphere (linear R2 of two
+    thirds) on latents that they recover when normalised after it.
 
     Parameters
     ----------
@@ -43,10 +47,11 @@ class DeepMLP(nn.Sequential):
 
 
 class InverseMLP(nn.Module):
-    """The inverse of an `InvertibleMLP`, its matrices to be learnt: square matrices and leaky ReLU of the reciprocal slope in turn.
+    """The inverse of an `InvertibleMLP`, its matrices to be learnt: square matrices and leaky ReLU of the reciprocal
+    slope in turn.
 
-    The slopes are known, the weights are not: it starts from random orthogonal ones. With nothing to spare it has local optima: on three
-    layers in three dimensions it ended at a linear R2 of .90 to .94 from each of three starts.
+    The slopes are known, the weights are not: it starts from random orthogonal ones. With nothing to spare it has local
+    optima: on three layers in three dimensions it ended at a linear R2 of .90 to .94 from each of three starts.
     """
 
     def __init__(self, dimension: int, layers: int, slope: float) -> None:
@@ -64,7 +69,10 @@ class InverseMLP(nn.Module):
 
 
 class Unwind(nn.Module):
-    """The inverse of a `Spiral`, its winding to be learnt: turn the first two coordinates by a small network's angle of the last one."""
+    """The inverse of a `Spiral`, its winding to be learnt.
+
+    Turn the first two coordinates by a small network's angle of the last one.
+    """
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -92,7 +100,8 @@ class UnturnBands(nn.Module):
 
 
 class LogPixels(nn.Module):
-    """The inverse of `Blobs`, its matrix to be learnt: linear in the log of the pixels, less that of a blob in the middle.
+    """The inverse of `Blobs`, its matrix to be learnt: linear in the log of the pixels, less that of a blob in the
+    middle.
 
     Without the middle a large constant hides what depends on the latents, and the start decides whether they are found.
     """
@@ -115,8 +124,8 @@ def make_latent_encoder(
     Parameters
     ----------
     kind : {"batchnorm-mlp", "mlp", "matched"}
-        Matched: a learnable map of the form of the inverse, linear for the identity and linear generators. An orthogonal map of the true
-        latents is then within reach, and little else.
+        Matched: a learnable map of the form of the inverse, linear for the identity and linear generators. An
+        orthogonal map of the true latents is then within reach, and little else.
     generator : Generator
     dim : int, optional
         Of the features, before they are brought to length 1; that of the latents by default, and always where matched.
@@ -136,9 +145,15 @@ def make_latent_encoder(
         torch.manual_seed(seed)
         if kind == "matched":
             if size != generator.dimension:
-                raise IncompatibleError(f"`dim` must be that of the latents, {generator.dimension}, for a matched encoder; got {size}")
+                raise IncompatibleError(
+                    f"`dim` must be that of the latents, {generator.dimension}, for a matched encoder; got {size}"
+                )
             return _matched(generator)
-        layers = (10 if kind == "batchnorm-mlp" else 3) if depth is None else int(_checks.integer("depth", depth, at_least=1))
+        layers = (
+            (10 if kind == "batchnorm-mlp" else 3)
+            if depth is None
+            else int(_checks.integer("depth", depth, at_least=1))
+        )
         return DeepMLP(math.prod(generator.shape), size, width, layers, kind == "batchnorm-mlp")
 
 
@@ -154,4 +169,6 @@ def _matched(generator: Generator) -> nn.Module:
         return UnturnBands(d, generator.bands)
     if isinstance(generator, generators.Blobs):
         return LogPixels(generator)
-    raise IncompatibleError(f"`generator` must be of a kind with a matched encoder; got {type(generator).__name__} (take an MLP)")
+    raise IncompatibleError(
+        f"`generator` must be of a kind with a matched encoder; got {type(generator).__name__} (take an MLP)"
+    )

@@ -1,16 +1,18 @@
-r"""Positive pairs of latents, drawn on the fly, seen through a generator: contrastive learning whose true latents are known.
+r"""Positive pairs of latents, drawn on the fly, seen through a generator: contrastive learning whose true latents are
+known.
 
-A batch has N anchors z_i, uniform on the sphere, with positives z+_i ~ p(. | z_i), and both are anchors to each other (the laws are
-symmetric). The negatives of an anchor are the K = 2 (N - 1) rows of the other anchors and their positives, never itself nor its own
-positive:
+A batch has N anchors z_i, uniform on the sphere, with positives z+_i ~ p(. | z_i), and both are anchors to each other
+(the laws are symmetric). The negatives of an anchor are the K = 2 (N - 1) rows of the other anchors and their
+positives, never itself nor its own positive:
 
     term = log sum_j m_j exp(h.h_j/tau) - h.h+/tau,      sum_j m_j = K,
 
-so that values are those of the asymptotic theory with K negatives, low by about the relative variance of exp(h.h_j/tau) over 2 K.
+so that values are those of the asymptotic theory with K negatives, low by about the relative variance of exp(h.h_j/tau)
+over 2 K.
 
-rho > 0, negatives from the own support. Independent anchors never share a slice, so anchors come in groups of `per_slice`, each on one
-slice. In a batch of such groups a share s = (per_slice - 1)/(N - 1) of the negatives is on the own slice already; the loss is given
-(rho - s)/(1 - s), which makes rho in all.
+rho > 0, negatives from the own support. Independent anchors never share a slice, so anchors come in groups of
+`per_slice`, each on one slice. In a batch of such groups a share s = (per_slice - 1)/(N - 1) of the negatives is on the
+own slice already; the loss is given (rho - s)/(1 - s), which makes rho in all.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ class LatentPairTask(Task):
     Raises
     ------
     InvalidInputError
-        Dimensions that differ, a group that does not divide the batch or is all of it, a rho below the share that groups bring anyway.
+        Dimensions that differ, a group that does not divide the batch or is all of it, a rho below the share that
+        groups bring anyway.
     IncompatibleError
         rho > 0 where supports are neither the whole sphere nor slices.
     """
@@ -89,7 +92,9 @@ class LatentPairTask(Task):
     ) -> None:
         if generator.dimension != conditional.dimension:
             held = f"{generator.dimension} and {conditional.dimension}"
-            raise InvalidInputError(f"`generator` must take latents of the dimension of `conditional`; got {held} (make it anew)")
+            raise InvalidInputError(
+                f"`generator` must take latents of the dimension of `conditional`; got {held} (make it anew)"
+            )
         self.batch = int(_checks.integer("batch", batch, at_least=2))
         check_rho(rho)
         self._per_slice = _group(conditional, rho, self.batch, per_slice)
@@ -98,7 +103,9 @@ class LatentPairTask(Task):
             raise InvalidInputError(
                 f"`rho` must be 0 or at least {already:.4g}, what groups of {per_slice} bring; got {rho!r} (smaller groups)"
             )
-        self.loss = SupportCorrectedLoss(temperature, (rho - already) / (1 - already) if self._per_slice > 1 else rho, alpha)
+        self.loss = SupportCorrectedLoss(
+            temperature, (rho - already) / (1 - already) if self._per_slice > 1 else rho, alpha
+        )
         self.module, self.generator, self.conditional = encoder, generator, conditional
         self.expected_count, self.optimal_loss = 2.0 * self.batch, None
         self.describe = {
@@ -138,7 +145,9 @@ class LatentPairTask(Task):
     def terms(self) -> Terms:
         """Loss of the next batch of pairs."""
         inputs, features = self._features()
-        supports = torch.arange(self.batch, device=self._device) // (self.batch if self.conditional.full_support else self._per_slice)
+        supports = torch.arange(self.batch, device=self._device) // (
+            self.batch if self.conditional.full_support else self._per_slice
+        )
         total, count = self.loss.sum_and_count(features.view(self.batch, 2, -1), supports)
         return Terms(total, count, inputs.sum(), features.detach().float().sum())
 
@@ -152,7 +161,10 @@ class LatentPairTask(Task):
         return np.asarray(torch.nn.functional.normalize(features.double(), dim=1).cpu().numpy())
 
     def distance(self) -> GramDistance:
-        """Cosines of features beside those of their latents, for fixed latents: the distance from the orthogonal maps."""
+        """Cosines of features beside those of their latents, for fixed latents.
+
+        The distance from the orthogonal maps.
+        """
         features = self.embed(self._probe)
         return GramDistance.between(features @ features.T, self._probe @ self._probe.T)
 
@@ -193,7 +205,9 @@ class LatentRun:
     task: LatentPairTask
 
 
-def train_latents(task: LatentPairTask, settings: Settings, folder: Path | None = None, resume: bool = False) -> LatentRun:
+def train_latents(
+    task: LatentPairTask, settings: Settings, folder: Path | None = None, resume: bool = False
+) -> LatentRun:
     """Train an encoder on pairs of latents and measure what it recovered.
 
     Parameters
@@ -221,7 +235,11 @@ def _group(conditional: Conditional, rho: float, batch: int, per_slice: int) -> 
         return 1
     if not conditional.fixed:
         name = type(conditional).__name__
-        raise IncompatibleError(f"`conditional` must have the whole sphere or slices as supports for rho > 0; got {name} (take rho = 0)")
+        raise IncompatibleError(
+            f"`conditional` must have the whole sphere or slices as supports for rho > 0; got {name} (take rho = 0)"
+        )
     if batch % size or batch == size:
-        raise InvalidInputError(f"`per_slice` must divide `batch` = {batch} and be less; got {size} (2 anchors a slice at least)")
+        raise InvalidInputError(
+            f"`per_slice` must divide `batch` = {batch} and be less; got {size} (2 anchors a slice at least)"
+        )
     return size

@@ -17,8 +17,9 @@ class TrainingLog:
     path : Path, optional
         File of the log; without one it is only kept in memory.
     step : int
-        Steps that the run has already done. Lines of later steps are dropped: the run that wrote them was ended after its last
-        checkpoint, and the resumed one does these steps again. So is a line that was cut off while it was written.
+        Steps that the run has already done. Lines of later steps are dropped: the run that wrote them was ended after
+        its last checkpoint, and the resumed one does these steps again. So is a line that was cut off while it was
+        written.
     """
 
     def __init__(self, path: Path | None, step: int = 0) -> None:

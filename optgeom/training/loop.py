@@ -1,4 +1,7 @@
-"""The loop: steps, schedule, accumulation, averages, checkpoints, log. It trains any `Task` and never waits for the device between logs."""
+"""The loop: steps, schedule, accumulation, averages, checkpoints, log.
+
+It trains any `Task` and never waits for the device between logs.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,13 @@ class Loop:
         progress: bool = False,
         after_step: Callable[[int], None] | None = None,
     ) -> None:
-        self.task, self.settings, self.folder, self.progress, self.after_step = task, settings, folder, progress, after_step
+        self.task, self.settings, self.folder, self.progress, self.after_step = (
+            task,
+            settings,
+            folder,
+            progress,
+            after_step,
+        )
         self.device = device.choose_device(settings.device)
         self.amp = device.check_precision(settings.amp, self.device)
         task.to(self.device)
@@ -97,15 +106,23 @@ class Loop:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.amp == "fp16")
         self.average = IterateAverage(self.parameters)
         self.step = 0
-        self._window: list[Tensor] = []  # of the steps that were not looked at yet: (loss, inputs, features), on the device
+        self._window: list[
+            Tensor
+        ] = []  # of the steps that were not looked at yet: (loss, inputs, features), on the device
         self._losses: list[float] = []  # of the steps that were, since the last line of the log
         self._saved: Path | None = None
 
     @property
     def run_description(self) -> dict[str, Any]:
-        """What a checkpoint must agree with; how often one is saved changes no number, and a run may move to another device."""
+        """What a checkpoint must agree with.
+
+        How often one is saved changes no number, and a run may move to another device.
+        """
         settings = self.settings.as_dict()
-        return {"settings": {name: settings[name] for name in settings if name not in MAY_CHANGE}, "task": self.task.describe}
+        return {
+            "settings": {name: settings[name] for name in settings if name not in MAY_CHANGE},
+            "task": self.task.describe,
+        }
 
     def run(self, resume: bool = False) -> LoopResult:
         """Train to the last step.
@@ -113,8 +130,8 @@ class Loop:
         Parameters
         ----------
         resume : bool
-            Go on from the checkpoint in the folder; from the beginning where the run was ended before its first one. On a CPU the result is
-            bit for bit that of a run that was never interrupted.
+            Go on from the checkpoint in the folder; from the beginning where the run was ended before its first one. On
+            a CPU the result is bit for bit that of a run that was never interrupted.
 
         Returns
         -------
@@ -152,15 +169,19 @@ class Loop:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
-        # Counts may be known to the device only, so gradients of sums are added up and divided at the end. The constant keeps them in
-        # the range of half precision meanwhile.
+        # Counts may be known to the device only, so gradients of sums are added up and divided at the end. The constant
+        # keeps them in the range of half precision meanwhile.
         nominal = self.task.expected_count * self.settings.accumulate
         seen: list[Tensor] = []
         for _ in range(self.settings.accumulate):
             with device.autocast(self.amp, self.device):
                 terms = self.task.terms()
             self.scaler.scale(terms.total / nominal).backward()
-            seen.append(torch.stack([part.detach().double() for part in (terms.total, terms.count, terms.inputs, terms.features)]))
+            seen.append(
+                torch.stack(
+                    [part.detach().double() for part in (terms.total, terms.count, terms.inputs, terms.features)]
+                )
+            )
         total, count, inputs, features = (seen[0] if len(seen) == 1 else torch.stack(seen).sum(dim=0)).unbind()
         count = count.clamp_min(1.0)
         self.scaler.unscale_(self.optimizer)
@@ -202,7 +223,9 @@ class Loop:
         first = self.step - len(rows) + 1
         for step, (loss, inputs, features) in enumerate(rows, start=first):
             if not math.isfinite(loss):
-                raise DivergedError(step, loss, likely_cause(inputs, features, step, self.settings.rate(step - 1)), self._saved)
+                raise DivergedError(
+                    step, loss, likely_cause(inputs, features, step, self.settings.rate(step - 1)), self._saved
+                )
         self._losses += [row[0] for row in rows]
         self._window = []
 
@@ -233,11 +256,15 @@ class Loop:
     def _start(self, resume: bool) -> None:
         if self.folder is None:
             if resume:
-                raise InvalidInputError("`folder` must be given to resume a run; got none (the folder that holds its checkpoint)")
+                raise InvalidInputError(
+                    "`folder` must be given to resume a run; got none (the folder that holds its checkpoint)"
+                )
             return
         path = self.folder / CHECKPOINT
         if path.exists() and not resume:
-            raise InvalidInputError(f"{self.folder} holds a run already (resume it with --resume, resume=True, or choose another folder)")
+            raise InvalidInputError(
+                f"{self.folder} holds a run already (resume it with --resume, resume=True, or choose another folder)"
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             return
@@ -263,7 +290,8 @@ class Loop:
 
 
 def _optimizer(parameters: list[torch.nn.Parameter], settings: Settings, where: torch.device) -> Any:
-    # The fused ones skip a step with infinite gradients by themselves; with the others the scaler of half precision waits for the device.
+    # The fused ones skip a step with infinite gradients by themselves; with the others the scaler of half precision
+    # waits for the device.
     common: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
     if where.type == "cuda":
         common["fused"] = True

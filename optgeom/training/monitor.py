@@ -4,8 +4,8 @@ Each image i of a recent batch has a weight w_i, and each class keeps
 
     W = sum w_i,     W2 = sum w_i^2,     Q = sum w_i^2 |z_i|^2,     S = sum w_i z_i,        z_i the unit row, or the mean of its unit views.
 
-All of this is a sum over images, so several processes add up to what one process would have seen. It is one table, so that they exchange
-one message. What the sums say, `optgeom.training.monitor_readings` computes.
+All of this is a sum over images, so several processes add up to what one process would have seen. It is one table, so
+that they exchange one message. What the sums say, `optgeom.training.monitor_readings` computes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ FARTHEST_LABEL = 1_000_000  # a table says what labels up to this one mean
 class GeometryMonitor(Metric):
     r"""Distance of the class means of recent features from their optimal geometry, for any training loop.
 
-    Call `update` with the features and labels of each step (cheap, and nothing waits for the device), `compute` when you log. What
-    `compute` returns:
+    Call `update` with the features and labels of each step (cheap, and nothing waits for the device), `compute` when
+    you log. What `compute` returns:
 
     * `max_angle_error_deg`: largest difference of an angle between two class means from the optimal one, degrees
     * `gram_distance`: sqrt(sum (A - A*)^2 / sum A*^2) over pairs of classes, A the cosines and A* the optimal ones
@@ -49,12 +49,14 @@ class GeometryMonitor(Metric):
     * `classes_seen`: classes with an image in the window
     * `classes_measured`: classes with enough images and a direction: all of the above is over these
     * `images`: weight of the images in the window
-    * `smallest_class_images`: W^2 / W2 of the measured class that has fewest images: where this is small, angles are noise
-    * `proportions_distance`: total variation between the class frequencies in the window and those that the optimum is for
+    * `smallest_class_images`: W^2 / W2 of the measured class that has fewest images: where this is small, angles are
+      noise
+    * `proportions_distance`: total variation between the class frequencies in the window and those that the optimum is
+      for
     * `unusable_images`: weight of the images left out: features that are not finite, or zero
 
-    All are floats; what is not defined is nan. No number is freed of sampling noise as those of `optgeom.validate` are, except that the
-    lengths and cosines are without bias.
+    All are floats; what is not defined is nan. No number is freed of sampling noise as those of `optgeom.validate` are,
+    except that the lengths and cosines are without bias.
 
     Parameters
     ----------
@@ -63,14 +65,15 @@ class GeometryMonitor(Metric):
     loss : Loss, optional
         With a ClassDistribution: the loss that is trained with.
     window : float or None
-        An update weighs (1 - 1/window)^age after `age` further updates, window >= 1: in total as much as `window` updates of weight one.
-        Features move while a network trains, so that an average over an epoch tells where they were. None: equal weights since the last
-        `reset`, for features that stand still, as in an evaluation.
+        An update weighs (1 - 1/window)^age after `age` further updates, window >= 1: in total as much as `window`
+        updates of weight one. Features move while a network trains, so that an average over an epoch tells where they
+        were. None: equal weights since the last `reset`, for features that stand still, as in an evaluation.
     min_images : float
-        Classes with fewer images, W^2 / W2, in the window are not measured; at least 1.5: two images, one of which may be 1.3 windows old.
+        Classes with fewer images, W^2 / W2, in the window are not measured; at least 1.5: two images, one of which may
+        be 1.3 windows old.
     class_names : sequence of str or None, optional
-        Name, among the geometry's, of the class that each label 0, 1, ... stands for; None to ignore a label. By default labels are
-        class indices of the geometry.
+        Name, among the geometry's, of the class that each label 0, 1, ... stands for; None to ignore a label. By
+        default labels are class indices of the geometry.
     ignore_index : int or None
         Label of images to leave out.
     dim : int, optional
@@ -85,14 +88,15 @@ class GeometryMonitor(Metric):
     InvalidInputError
         A parameter outside its domain.
 
-    Notes
-    -----
-    Several processes: `compute` adds up their sums, on all of them. That equals one process that sees the union of their batches, step
-    by step, exactly; with `window` this needs that all have made the same number of updates, as data-parallel training does.
+    Notes ----- Several processes: `compute` adds up their sums, on all of them. That equals one process that sees the
+    union of their batches, step by step, exactly; with `window` this needs that all have made the same number of
+    updates, as data-parallel training does.
 
-    Checkpoints: `monitor.persistent(True)` puts the window into the `state_dict`, so that a resumed run logs the same numbers.
+    Checkpoints: `monitor.persistent(True)` puts the window into the `state_dict`, so that a resumed run logs the same
+    numbers.
 
-    The table is float64 and moves to the device of the features. A device without float64: `monitor.set_dtype(torch.float32)` first.
+    The table is float64 and moves to the device of the features. A device without float64:
+    `monitor.set_dtype(torch.float32)` first.
     """
 
     is_differentiable = False
@@ -120,7 +124,9 @@ class GeometryMonitor(Metric):
         self.geometry = _solved(geometry, loss)
         hint = "updates; None to weigh all since the last reset equally"
         self.window = None if window is None else _checks.real("window", window, at_least=1.0, hint=hint)
-        self.min_images = _checks.real("min_images", min_images, at_least=FEWEST_IMAGES, hint="the spread of a class takes two images")
+        self.min_images = _checks.real(
+            "min_images", min_images, at_least=FEWEST_IMAGES, hint="the spread of a class takes two images"
+        )
         self.ignore_index = ignore_index
         self.dim = None if dim is None else int(_checks.integer("dim", dim, at_least=1))
         self.prefix = prefix
@@ -143,7 +149,8 @@ class GeometryMonitor(Metric):
         features : (B, d) or (N, V, d)
             Rows, or V views of each of N images; of any length and floating type, with or without a graph.
         labels : (B,) or (N,)
-            Class of each row or image, integers. One outside the classes is reported by the next `compute`: only the device knows it.
+            Class of each row or image, integers. One outside the classes is reported by the next `compute`: only the
+            device knows it.
 
         Raises
         ------
@@ -173,7 +180,9 @@ class GeometryMonitor(Metric):
         table = self._on_host()
         outside = table[self.num_classes + OUTSIDE, WEIGHT]
         if outside > 0:
-            wanted = f"`labels` must be 0 to {self._num_labels - 1}" + (f" or {self.ignore_index}" if self.ignore_index is not None else "")
+            wanted = f"`labels` must be 0 to {self._num_labels - 1}" + (
+                f" or {self.ignore_index}" if self.ignore_index is not None else ""
+            )
             remedy = "`class_names` says what labels mean, `ignore_index` which to leave out; `reset` forgets them"
             raise InvalidInputError(f"{wanted}; got others in {outside:.3g} images ({remedy})")
         found = readings(table[: self.num_classes], self.geometry.gram, self.geometry.proportions, self.min_images)
@@ -181,7 +190,8 @@ class GeometryMonitor(Metric):
         return {self.prefix + name: value for name, value in found.items()}
 
     def class_gram(self) -> Array:
-        """(C, C) cosines between the class means in this window, in the geometry's class order, nan where a class is not measured.
+        """(C, C) cosines between the class means in this window, in the geometry's class order, nan where a class is
+        not measured.
 
         Of this process alone, unless within `with monitor.sync_context():`. Not clipped to [-1, 1], unit diagonal.
         """
@@ -192,7 +202,9 @@ class GeometryMonitor(Metric):
         other = incoming_state.table if isinstance(incoming_state, GeometryMonitor) else dict(incoming_state)["table"]
         if other.shape[0] != self.table.shape[0]:
             came = other.shape[0] - EXTRA_ROWS
-            raise InvalidInputError(f"`incoming_state` must be of {self.num_classes} classes; got {came} (monitor the same geometry)")
+            raise InvalidInputError(
+                f"`incoming_state` must be of {self.num_classes} classes; got {came} (monitor the same geometry)"
+            )
         ours, theirs = _widened([self.table, other.to(self.table.device)])
         self.table = ours + theirs
         self._update_count += incoming_state.update_count if isinstance(incoming_state, Metric) else 1
@@ -210,13 +222,17 @@ class GeometryMonitor(Metric):
             self._rows_of_labels = self._rows_of_labels.to(features.device)
         missing = SUMS + features.shape[-1] - table.shape[1]
         if missing and (table.shape[1] > SUMS or self.dim is not None):
-            raise InvalidInputError(f"`features` must have rows of length {table.shape[1] - SUMS}, as before; got {features.shape[-1]}")
+            raise InvalidInputError(
+                f"`features` must have rows of length {table.shape[1] - SUMS}, as before; got {features.shape[-1]}"
+            )
         return torch.nn.functional.pad(table, (0, missing)) if missing else table
 
     def _slots(self, labels: Tensor, squares: Tensor) -> Tensor:
         """Row of the table that each image is added to."""
         known = self._rows_of_labels
-        slots = known.index_select(0, labels.long().clamp(self._lowest, self._lowest + known.numel() - 1) - self._lowest)
+        slots = known.index_select(
+            0, labels.long().clamp(self._lowest, self._lowest + known.numel() - 1) - self._lowest
+        )
         usable = (squares >= 0) | (slots == self.num_classes + IGNORED)
         return torch.where(usable, slots, self.num_classes + UNUSABLE)
 
@@ -224,8 +240,9 @@ class GeometryMonitor(Metric):
 def _entries(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """(N, 3 + d) what each image of (N, V, d) adds to its row of the table, and (N,) its |z|^2.
 
-    Both are nan for an image with a view that is zero or not finite. Of the table this reaches the row of unusable images only, whose
-    weight alone is read. Beside the result nothing of its size is written: on a processor most of the time would go there.
+    Both are nan for an image with a view that is zero or not finite. Of the table this reaches the row of unusable
+    images only, whose weight alone is read. Beside the result nothing of its size is written: on a processor most of
+    the time would go there.
     """
     if rows.dtype == torch.float64:
         rows = rows.to(dtype)
@@ -247,13 +264,19 @@ def _solved(geometry: Any, loss: Any) -> Geometry:
         return geometry
     if not isinstance(geometry, ClassDistribution):
         came = type(geometry).__name__
-        raise InvalidInputError(f"`geometry` must be a Geometry, or a ClassDistribution with a `loss`; got {came} (optgeom.solve(...))")
+        raise InvalidInputError(
+            f"`geometry` must be a Geometry, or a ClassDistribution with a `loss`; got {came} (optgeom.solve(...))"
+        )
     if loss is None:
-        raise InvalidInputError("`loss` must be given with a ClassDistribution; got none (for example SupCon(temperature=0.1))")
+        raise InvalidInputError(
+            "`loss` must be given with a ClassDistribution; got none (for example SupCon(temperature=0.1))"
+        )
     return solve(geometry, loss)
 
 
-def _lookup(class_names: Sequence[str | None] | None, ignore_index: Any, geometry: Geometry) -> tuple[int, int, list[int]]:
+def _lookup(
+    class_names: Sequence[str | None] | None, ignore_index: Any, geometry: Geometry
+) -> tuple[int, int, list[int]]:
     """The label that the table of rows starts at, how many labels have a meaning, and the table, whose ends stand for all beyond them."""
     ignored, outside = geometry.num_classes + IGNORED, geometry.num_classes + OUTSIDE
     known = {name: index for index, name in enumerate(geometry.names)} | {None: ignored}

@@ -2,8 +2,9 @@ r"""Free class means trained on the exact population objective.
 
     minimise  F( A(U) ),     A_ij = u_i.u_j / (|u_i| |u_j|),     U (C, d) unconstrained.
 
-F is the risk of the program, its expectation over batches computed exactly, and dF/dv_i = 2 sum_j G'_ij v_j with unit rows v: so L-BFGS
-on U is a training run with batches of infinite size, by a method that shares nothing with the solver but the objective.
+F is the risk of the program, its expectation over batches computed exactly, and dF/dv_i = 2 sum_j G'_ij v_j with unit
+rows v: so L-BFGS on U is a training run with batches of infinite size, by a method that shares nothing with the solver
+but the objective.
 """
 
 from __future__ import annotations
@@ -144,13 +145,17 @@ def train_population(
         A number outside its domain, or a loss that is undefined for these classes.
     """
     if not isinstance(classes, ClassDistribution):
-        raise InvalidInputError(f"`classes` must be a ClassDistribution; got {type(classes).__name__} (ClassDistribution.from_counts(...))")
+        raise InvalidInputError(
+            f"`classes` must be a ClassDistribution; got {type(classes).__name__} (ClassDistribution.from_counts(...))"
+        )
     _checks.integer("iterations", iterations, at_least=1)
     objective = PopulationRisk(classes, loss)
     size = classes.num_classes if dim is None else int(_checks.integer("dim", dim, at_least=1))
-    start = torch.randn(objective.num_rows, size, dtype=torch.float64, generator=torch.Generator().manual_seed(check_seed(seed)))
-    # The gradient in u is that in v divided by |u|: short rows are fast ones. Rare classes feel forces in proportion to their frequency,
-    # and L-BFGS would need hundreds of iterations to learn what these lengths tell it at once.
+    start = torch.randn(
+        objective.num_rows, size, dtype=torch.float64, generator=torch.Generator().manual_seed(check_seed(seed))
+    )
+    # The gradient in u is that in v divided by |u|: short rows are fast ones. Rare classes feel forces in proportion to
+    # their frequency, and L-BFGS would need hundreds of iterations to learn what these lengths tell it at once.
     frequent = torch.from_numpy(objective.program.groups.proportions / objective.program.groups.proportions.max())
     means = torch.nn.functional.normalize(start, dim=1) * frequent.sqrt().clamp_min(SHORTEST)[:, None]
     means.requires_grad_(True)

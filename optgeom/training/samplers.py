@@ -1,8 +1,8 @@
 r"""Which samples make a batch, and the class law that follows: the optimum is that of the sampler, not of the data.
 
-A sampler with power q draws a class with probability ~ n^q and then one of its samples: q = 1 takes every sample equally often, q = 0
-every class. Draws are independent, as the theory has it; `shuffled` goes through the data in epochs instead, where counts vary a
-little less from batch to batch than in i.i.d. draws.
+A sampler with power q draws a class with probability ~ n^q and then one of its samples: q = 1 takes every sample
+equally often, q = 0 every class. Draws are independent, as the theory has it; `shuffled` goes through the data in
+epochs instead, where counts vary a little less from batch to batch than in i.i.d. draws.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Sampler:
         counts = data.counts
         if counts.min() == 0:
             empty = data.names[int(counts.argmin())]
-            raise InvalidInputError(f"`data` must have a sample of every class; got none of class {empty} (leave the class out)")
+            raise InvalidInputError(
+                f"`data` must have a sample of every class; got none of class {empty} (leave the class out)"
+            )
         self._classes = data.classes().resample(self.power)
         self.shuffled = shuffled
         self._generator = torch.Generator().manual_seed(seed)

@@ -77,7 +77,10 @@ class Stop:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[Stop]:
-    """SIGINT and SIGTERM set a mark instead of ending the process: the run ends between two steps, where it can be saved."""
+    """SIGINT and SIGTERM set a mark instead of ending the process.
+
+    The run ends between two steps, where it can be saved.
+    """
     stop = Stop()
     held: dict[int, Any] = {}
     # Python lets only the main thread handle signals; elsewhere they do what they did before.

@@ -21,8 +21,8 @@ class Terms:
     total, count : Tensor
         Sum of the loss terms (attached to the graph) and number of anchors.
     inputs, features : Tensor
-        Any function of the inputs, and of the features, that is not finite as soon as one of them is not: their sums. They tell where a
-        NaN came from.
+        Any function of the inputs, and of the features, that is not finite as soon as one of them is not: their sums.
+        They tell where a NaN came from.
     """
 
     total: Tensor
@@ -72,4 +72,7 @@ class Task(ABC):
         """Go on from `state`."""
 
     def refresh(self) -> None:  # noqa: B027 - most modules have nothing to refresh
-        """After parameters were replaced by their average: recompute what depends on them (statistics of batch normalisation)."""
+        """After parameters were replaced by their average.
+
+        Recompute what depends on them (statistics of batch normalisation).
+        """

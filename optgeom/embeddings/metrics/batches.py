@@ -14,17 +14,17 @@ from optgeom.embeddings.metrics.unit_rows import Index, UnitRows
 class Batches:
     """Batches of N images with V views each.
 
-    The classes of the images are drawn independently by `proportions`, as the population risk assumes; the images of a class are then
-    distinct while they last (a training set is not drawn with replacement either: a row beside its own copy would be too good a
-    positive).
+    The classes of the images are drawn independently by `proportions`, as the population risk assumes; the images of a
+    class are then distinct while they last (a training set is not drawn with replacement either: a row beside its own
+    copy would be too good a positive).
 
     Attributes
     ----------
     members : tuple of C arrays
         Row numbers of each class, or, with views, numbers of its images.
     views_of : tuple of arrays or None
-        Row numbers of the views of each image. None where some image has fewer than V rows: then V rows of the class stand for the views
-        of one image.
+        Row numbers of the views of each image. None where some image has fewer than V rows: then V rows of the class
+        stand for the views of one image.
     """
 
     proportions: Array
@@ -53,7 +53,9 @@ class Batches:
             repeated = max(0, wanted - self.members[c].size)
             if self.views_of is not None:
                 repeated *= self.views
-                chosen = np.concatenate([rng.choice(self.views_of[image], self.views, replace=False) for image in chosen])
+                chosen = np.concatenate(
+                    [rng.choice(self.views_of[image], self.views, replace=False) for image in chosen]
+                )
             repeats += repeated
             parts.append(chosen)
         return np.concatenate(parts), repeats
@@ -62,8 +64,8 @@ class Batches:
 def stratified(codes: Index, num_classes: int, size: int, rng: np.random.Generator) -> Index:
     """Row numbers of a sample of about `size` rows: every class whole up to a common number of rows, two at least.
 
-    Rare classes weigh in every sum over negatives, and a plain sample would lose them; classes are weighted by their proportions
-    afterwards, so their share of the sample does not matter.
+    Rare classes weigh in every sum over negatives, and a plain sample would lose them; classes are weighted by their
+    proportions afterwards, so their share of the sample does not matter.
     """
     counts = np.bincount(codes, minlength=num_classes)
     level = 2

@@ -1,6 +1,8 @@
-r"""Metrics of class means and within-class scatter: neural collapse, class separation, distance from the regular simplex.
+r"""Metrics of class means and within-class scatter: neural collapse, class separation, distance from the regular
+simplex.
 
-They say how collapsed an embedding is and how far from the balanced answer; none of them knows the optimum of imbalanced classes.
+They say how collapsed an embedding is and how far from the balanced answer; none of them knows the optimum of
+imbalanced classes.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ from optgeom._numerics import Array, arccos_clipped, blocks
 from optgeom.embeddings.moments import ClassMoments, WithinClass
 from optgeom.errors import InvalidInputError
 
-PINV_CUTOFF = 1e-10  # of the largest eigenvalue: class means stored as float32 carry differences of 1e-7, hence eigenvalues of 1e-14
-COINCIDENT = 2e-9  # of |m|^2: the squared distance of unit vectors at cosine 1 - 1e-9, where `Geometry` calls classes coincident
+# of the largest eigenvalue: class means stored as float32 carry differences of 1e-7, hence eigenvalues of 1e-14
+PINV_CUTOFF = 1e-10
+COINCIDENT = (
+    2e-9  # of |m|^2: the squared distance of unit vectors at cosine 1 - 1e-9, where `Geometry` calls classes coincident
+)
 LISTED_PAIRS = 10000
 
 
@@ -30,13 +35,15 @@ class ClassSeparation:
     Attributes
     ----------
     matrix : (C, C)
-        (v_c + v_d) / (2 |m_c - m_d|^2); inf where the means coincide, nan on the diagonal and where it is n/a (a class of one image).
+        (v_c + v_d) / (2 |m_c - m_d|^2); inf where the means coincide, nan on the diagonal and where it is n/a (a class
+        of one image).
     mean, max : float
         Over the pairs with a finite value; nan where there is none.
     worst_pair : (int, int) or None
         Where the maximum is.
     collapsed_pairs : tuple of (int, int)
-        Pairs whose means coincide, the first 10000 of `num_collapsed_pairs`. They are named here and left out of `mean` and `max`.
+        Pairs whose means coincide, the first 10000 of `num_collapsed_pairs`. They are named here and left out of `mean`
+        and `max`.
     num_collapsed_pairs : int
     not_available : tuple of int
         Classes without a within-class variance.
@@ -53,7 +60,8 @@ class ClassSeparation:
 
 @dataclass(frozen=True)
 class SimplexDistance:
-    """Distance of a Gram matrix from the regular simplex of as many classes: the answer for balanced classes, given for comparison.
+    """Distance of a Gram matrix from the regular simplex of as many classes: the answer for balanced classes, given for
+    comparison.
 
     Attributes
     ----------
@@ -113,8 +121,8 @@ def nc1(means: npt.ArrayLike, within: npt.ArrayLike, weights: npt.ArrayLike | No
     within : (d, d)
         S_w, the mean over samples of (z - m_c)(z - m_c)'.
     weights : (C,), optional
-        w_c, scaled to sum 1; all equal by default, as in the paper (its data are balanced). With n_c the decomposition of the total
-        scatter is exact.
+        w_c, scaled to sum 1; all equal by default, as in the paper (its data are balanced). With n_c the decomposition
+        of the total scatter is exact.
 
     Returns
     -------
@@ -133,12 +141,17 @@ def nc1(means: npt.ArrayLike, within: npt.ArrayLike, weights: npt.ArrayLike | No
     table, covariance = _means(means), np.asarray(within, dtype=np.float64)
     count, dim = table.shape
     if covariance.shape != (dim, dim):
-        raise InvalidInputError(f"`within` must be (d, d) = ({dim}, {dim}) for these means; got {covariance.shape} (S_w of all classes)")
+        raise InvalidInputError(
+            f"`within` must be (d, d) = ({dim}, {dim}) for these means; got {covariance.shape} (S_w of all classes)"
+        )
     share = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
     if share.shape != (count,) or not np.all(np.isfinite(share)) or np.any(share <= 0):
-        raise InvalidInputError(f"`weights` must be {count} positive numbers, one a class; got shape {share.shape} (counts will do)")
+        raise InvalidInputError(
+            f"`weights` must be {count} positive numbers, one a class; got shape {share.shape} (counts will do)"
+        )
     share = share / share.sum()
-    # The factor of S_b: its singular values keep twice the digits of the eigenvalues of S_b, and C x d is smaller than d x d.
+    # The factor of S_b: its singular values keep twice the digits of the eigenvalues of S_b, and C x d is smaller than
+    # d x d.
     centred = np.sqrt(share)[:, None] * (table - share @ table)
     _, sigma, directions = scipy.linalg.svd(centred, full_matrices=False)
     between = sigma**2
@@ -174,13 +187,17 @@ def cdnv(means: npt.ArrayLike, variances: npt.ArrayLike) -> ClassSeparation:
     table, spread = _means(means), np.asarray(variances, dtype=np.float64)
     count = table.shape[0]
     if spread.shape != (count,) or np.any(spread < 0) or np.any(np.isinf(spread)):
-        raise InvalidInputError(f"`variances` must be {count} numbers >= 0, nan where n/a; got shape {spread.shape} (tr S_c of each class)")
+        raise InvalidInputError(
+            f"`variances` must be {count} numbers >= 0, nan where n/a; got shape {spread.shape} (tr S_c of each class)"
+        )
     matrix = np.full((count, count), math.nan)
     squares = np.sum(table**2, axis=1)
     listed: list[tuple[int, int]] = []
     number = 0
     for block in blocks(count, count, 1 << 20):
-        apart = cdist(table[block], table, "sqeuclidean")  # differences, not a Gram matrix: close means keep their digits
+        apart = cdist(
+            table[block], table, "sqeuclidean"
+        )  # differences, not a Gram matrix: close means keep their digits
         same = apart <= COINCIDENT * np.maximum(squares[block][:, None], squares[None, :])
         rows = np.arange(count)[block]
         value = (spread[block][:, None] + spread[None, :]) / (2 * np.where(same, 1.0, apart))
@@ -210,8 +227,9 @@ def simplex_distance(gram: npt.ArrayLike) -> SimplexDistance:
     Parameters
     ----------
     gram : (C, C)
-        Inner products of class means, divided here by the square roots of the diagonal. A class whose diagonal is nan or not positive,
-        or that has no finite entry with any other, is left out and named. Pairs that are nan are left out.
+        Inner products of class means, divided here by the square roots of the diagonal. A class whose diagonal is nan
+        or not positive, or that has no finite entry with any other, is left out and named. Pairs that are nan are left
+        out.
 
     Returns
     -------
@@ -254,8 +272,8 @@ def class_metrics(moments: ClassMoments, within: WithinClass | None = None, weig
     moments : ClassMoments
         Classes with a count of 0 are named and left out.
     within : WithinClass, optional
-        Of the classes of `moments` in the same order. Without it the variances come from the sums, with the rounding of n_c eps, and
-        the within-class scatter from `moments.total_scatter` where it is there.
+        Of the classes of `moments` in the same order. Without it the variances come from the sums, with the rounding of
+        n_c eps, and the within-class scatter from `moments.total_scatter` where it is there.
     weighting : {"classes", "samples"}
         Weights of the class means in NC1: equal, or n_c.
 
@@ -268,7 +286,9 @@ def class_metrics(moments: ClassMoments, within: WithinClass | None = None, weig
         raise InvalidInputError(f"`weighting` must be classes or samples; got {weighting!r}")
     kept = np.flatnonzero(moments.counts > 0)
     if kept.size == 0:
-        raise InvalidInputError("`moments` must hold a class with images; got only empty classes (is every row ignored?)")
+        raise InvalidInputError(
+            "`moments` must hold a class with images; got only empty classes (is every row ignored?)"
+        )
     counts = moments.counts[kept].astype(np.float64)
     means = moments.sums[kept] / counts[:, None]
     names = _picked(moments.names, kept)
@@ -290,7 +310,9 @@ def class_metrics(moments: ClassMoments, within: WithinClass | None = None, weig
     )
 
 
-def _variances(moments: ClassMoments, within: WithinClass | None, kept: npt.NDArray[np.intp], counts: Array, means: Array) -> Array:
+def _variances(
+    moments: ClassMoments, within: WithinClass | None, kept: npt.NDArray[np.intp], counts: Array, means: Array
+) -> Array:
     if within is not None:
         return np.asarray(within.traces[kept] if within.traces.size == moments.counts.size else within.traces)
     # sum |z|^2 - n |m|^2 may come out as -1e-16 for a class at one point.
@@ -316,6 +338,10 @@ def _picked(names: Sequence[str], index: npt.NDArray[np.intp]) -> tuple[str, ...
 def _means(means: npt.ArrayLike) -> Array:
     table = np.asarray(means, dtype=np.float64)
     if table.ndim != 2 or table.size == 0 or not np.all(np.isfinite(table)):
-        came = f"shape {table.shape}" if table.ndim != 2 or table.size == 0 else "NaN or infinity (leave empty classes out)"
+        came = (
+            f"shape {table.shape}"
+            if table.ndim != 2 or table.size == 0
+            else "NaN or infinity (leave empty classes out)"
+        )
         raise InvalidInputError(f"`means` must be finite, (C, d); got {came}")
     return table

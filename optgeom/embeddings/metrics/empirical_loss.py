@@ -1,7 +1,8 @@
-r"""Contrastive losses of explicit unit rows, one term an anchor: the kernels of `empirical_risk`, and SupCon of one batch.
+r"""Contrastive losses of explicit unit rows, one term an anchor: the kernels of `empirical_risk`, and SupCon of one
+batch.
 
-The similarities come as a function that gives a block of rows of the (n, n) matrix, so that nothing of that size is held: of the rows
-themselves, or of the class means that stand for them.
+The similarities come as a function that gives a block of rows of the (n, n) matrix, so that nothing of that size is
+held: of the rows themselves, or of the class means that stand for them.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def supcon_loss(rows: Any, codes: Any, temperature: float = 0.1, singletons: str
     Raises
     ------
     InvalidInputError
-        A parameter outside its domain, rows that are not unit rows, or a batch in which no anchor has a positive: it has no loss.
+        A parameter outside its domain, rows that are not unit rows, or a batch in which no anchor has a positive: it
+        has no loss.
 
     References
     ----------
@@ -133,8 +135,8 @@ def contrast_terms(cosines: Array, positives: Mask, log_weights: Array, log_alph
 def positives_of(at: Index, codes: Index, images: Index | None) -> tuple[Mask, int]:
     """(b, n) positives of the anchors at rows `at` (b,), and how many anchors stand in for themselves.
 
-    Positives are the rows of its class from other images; where there are none, the other views of its own; where there are none
-    either, the row itself, as if its class had collapsed.
+    Positives are the rows of its class from other images; where there are none, the other views of its own; where there
+    are none either, the row itself, as if its class had collapsed.
     """
     local = np.arange(at.size)
     found = codes[at][:, None] == codes[None, :]

@@ -1,16 +1,18 @@
 r"""The loss of trained rows in the units of the population risk F, and how much of it lies within classes.
 
-Convention: exactly that of `geometry.risk`. Rows that sit at the means of a geometry have, in expectation, its risk: no constant is left
-out of SupCon with a batch size, of the full batch, and of InfoNCE; SupCon in the limit of large batches leaves out log(views (N - 1)).
+Convention: exactly that of `geometry.risk`. Rows that sit at the means of a geometry have, in expectation, its risk: no
+constant is left out of SupCon with a batch size, of the full batch, and of InfoNCE; SupCon in the limit of large
+batches leaves out log(views (N - 1)).
 
     SupCon, N images     batches with classes i.i.d. by `proportions`; the rows of a class are distinct while they last
     SupCon, N = inf      mean_i [ log sum_c lam_c mean_{j in c} exp(s_ij) - mean_p s_ip ]
     SupConFullBatch      mean_i [ log( (n_i - 1) mean_{j in own} exp(s_ij) + sum_{c != i} n_c mean_{j in c} exp(s_ij) ) - mean_p s_ip ]
     InfoNCE              mean_i mean_p E log( alpha + q sum_l exp(s_il - s_ip) ): classes of negatives by the law of the loss, rows
-                         uniform within a class; k = inf takes the mean over the rows of each class in place of the draws
+                         uniform within a class; k = inf takes the mean over the rows of each class in place of the
+                         draws
 
-with s = z.z'/tau. Anchors are uniform within a class and weighted by its proportion; i itself is left out of its own class wherever
-another row is there. With `SupConFullBatch` and all rows given, this is SupCon of all rows in one batch.
+with s = z.z'/tau. Anchors are uniform within a class and weighted by its proportion; i itself is left out of its own
+class wherever another row is there. With `SupConFullBatch` and all rows given, this is SupCon of all rows in one batch.
 """
 
 from __future__ import annotations
@@ -62,13 +64,13 @@ def empirical_risk(
     groups : (n,), optional
         Id of the image that each row is a view of.
     counts : (C,), optional
-        SupConFullBatch: rows of each class in the whole batch (images times views), where `rows` is a sample of it. The images among
-        the rows times the views of the loss by default.
+        SupConFullBatch: rows of each class in the whole batch (images times views), where `rows` is a sample of it. The
+        images among the rows times the views of the loss by default.
     batches : int
         Batches of SupCon; draws of negatives of InfoNCE.
     size : int
-        Rows up to which all pairs are taken; above it three samples of about this size in which rare classes are whole. SupCon with a
-        batch size draws from all rows.
+        Rows up to which all pairs are taken; above it three samples of about this size in which rare classes are whole.
+        SupCon with a batch size draws from all rows.
 
     Returns
     -------
@@ -82,10 +84,8 @@ def empirical_risk(
     IncompatibleError
         A loss of one's own.
 
-    References
-    ----------
-    Khosla et al. 2020, arXiv 2004.11362, equation 2; van den Oord, Li, Vinyals 2018, arXiv 1807.03748; Nguyen, Aeron, Brown, Ishwar
-    2026, arXiv 2605.11291 (the laws of negatives).
+    References ---------- Khosla et al. 2020, arXiv 2004.11362, equation 2; van den Oord, Li, Vinyals 2018, arXiv
+    1807.03748; Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (the laws of negatives).
     """
     return _estimate(rows, codes, loss, proportions, seed, groups, counts, batches, size, None)
 
@@ -104,20 +104,23 @@ def within_term(
 ) -> RiskEstimate:
     """L - F(M): the part of the excess risk that lies within classes, from the same draws for rows and class means.
 
-    The composition of a batch moves both losses alike, so their difference is far more precise than that of two estimates.
+    The composition of a batch moves both losses alike, so their difference is far more precise than that of two
+    estimates.
 
     Parameters
     ----------
     gram : (C, C)
-        M_cd: the similarity of two rows of classes c and d with the spread within classes averaged out, m_c.m_d off the diagonal and
-        rho_c^2 on it. Not clipped.
+        M_cd: the similarity of two rows of classes c and d with the spread within classes averaged out, m_c.m_d off the
+        diagonal and rho_c^2 on it. Not clipped.
 
     Other parameters, result and errors as in `empirical_risk`; its `size` is the default there.
     """
     means = np.asarray(gram, dtype=np.float64)
     if means.ndim != 2 or means.shape[0] != means.shape[1] or not np.all(np.isfinite(means)):
         came = f"shape {means.shape}" if means.ndim != 2 or means.shape[0] != means.shape[1] else "NaN or infinity"
-        raise InvalidInputError(f"`gram` must be finite, (C, C); got {came} (leave classes without a mean out of the rows too)")
+        raise InvalidInputError(
+            f"`gram` must be finite, (C, C); got {came} (leave classes without a mean out of the rows too)"
+        )
     return _estimate(rows, codes, loss, proportions, seed, groups, counts, batches, ROWS, means)
 
 
@@ -153,7 +156,9 @@ def _estimate(
     if isinstance(loss, InfoNCE):
         rounds = 1 if loss.negatives == math.inf else batches
         return in_pairs(found, loss, Pairs(share, law_of(loss, share)), seed, rounds, size, gram)
-    raise IncompatibleError(f"`loss` must be SupCon, SupConFullBatch or InfoNCE; got {type(loss).__name__} (evaluate your own psi on rows)")
+    raise IncompatibleError(
+        f"`loss` must be SupCon, SupConFullBatch or InfoNCE; got {type(loss).__name__} (evaluate your own psi on rows)"
+    )
 
 
 def _positive(name: str, values: npt.ArrayLike | None, found: UnitRows) -> Array | None:
@@ -161,7 +166,9 @@ def _positive(name: str, values: npt.ArrayLike | None, found: UnitRows) -> Array
     empty = np.flatnonzero(found.counts == 0)
     if empty.size:
         remedy = "leave it out of the distribution and number the classes anew"
-        raise InvalidInputError(f"`codes` must give every class a row; class {int(empty[0])} has none, {empty.size} in all ({remedy})")
+        raise InvalidInputError(
+            f"`codes` must give every class a row; class {int(empty[0])} has none, {empty.size} in all ({remedy})"
+        )
     if values is None:
         return None
     given = np.asarray(values, dtype=np.float64)
@@ -172,7 +179,9 @@ def _positive(name: str, values: npt.ArrayLike | None, found: UnitRows) -> Array
     return given
 
 
-def _in_batches(found: UnitRows, loss: SupCon, share: Array, seed: int, batches: int, gram: Array | None) -> RiskEstimate:
+def _in_batches(
+    found: UnitRows, loss: SupCon, share: Array, seed: int, batches: int, gram: Array | None
+) -> RiskEstimate:
     drawn = Batches.of(found, share, loss.views)
     rng = np.random.default_rng(seed)
     sums, valid = np.zeros(batches), np.zeros(batches)
@@ -189,7 +198,9 @@ def _in_batches(found: UnitRows, loss: SupCon, share: Array, seed: int, batches:
     total = int(valid.sum())
     if total == 0:
         remedy = "SupCon is undefined, not 0: take larger batches, or views"
-        raise InvalidInputError(f"`batch_size` must give some anchor a positive; got none in {batches} batches of {size} rows ({remedy})")
+        raise InvalidInputError(
+            f"`batch_size` must give some anchor a positive; got none in {batches} batches of {size} rows ({remedy})"
+        )
     # The ratio of sums is what accumulated sums and counts converge to; its error is that of the residuals.
     over = valid if loss.singletons == "skip" else np.full(batches, float(size))
     value = float(sums.sum() / over.sum())

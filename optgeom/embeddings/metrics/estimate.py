@@ -21,7 +21,8 @@ class Estimate:
     value : float
         nan where the quantity is not defined for these rows (n/a).
     standard_error : float
-        0 where the value is exact for the rows given; nan where a single repeat had a value, so that nothing is known about its spread.
+        0 where the value is exact for the rows given; nan where a single repeat had a value, so that nothing is known
+        about its spread.
     rows : int
         Rows that each repeat was computed on.
     """
@@ -37,7 +38,10 @@ class Estimate:
 
     @classmethod
     def of_repeats(cls, values: Sequence[float], rows: int) -> Self:
-        """Mean over independent repeats with the standard error of that mean; repeats without a value (nan) are left out."""
+        """Mean over independent repeats with the standard error of that mean.
+
+        Repeats without a value (nan) are left out.
+        """
         found = np.asarray([value for value in values if not math.isnan(value)], dtype=np.float64)
         if found.size == 0:
             return cls(math.nan, math.nan, rows)
@@ -56,9 +60,11 @@ class RiskEstimate(Estimate):
     skipped : int
         Of these, anchors without a positive: counted as 0 or left out, as the loss says.
     stand_ins : int
-        Anchors, or rows of batches, for which the same row was taken again because its class has no other: the value is then too low.
+        Anchors, or rows of batches, for which the same row was taken again because its class has no other: the value is
+        then too low.
     views_missing : bool
-        The loss has several views and the rows have not: other rows of the class stood for views, and the value is rather too high.
+        The loss has several views and the rows have not: other rows of the class stood for views, and the value is
+        rather too high.
     convention : str
         What the value leaves out, as `geometry.risk` does.
     """

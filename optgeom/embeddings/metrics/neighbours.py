@@ -1,7 +1,8 @@
 r"""What takes all pairs of rows: one pass over blocks of the cosine matrix, exact for the rows given.
 
-Ties. Collapsed classes have many neighbours at the same distance, told apart by rounding alone. Rows within `TIE` of the deciding cosine
-count as tied, and a share is the one expected when ties are broken at random: it depends neither on the order of rows nor on the BLAS.
+Ties. Collapsed classes have many neighbours at the same distance, told apart by rounding alone. Rows within `TIE` of
+the deciding cosine count as tied, and a share is the one expected when ties are broken at random: it depends neither on
+the order of rows nor on the BLAS.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class PairStatistics:
     uniformity : float
         log of the mean of exp(-t |z - z'|^2) over pairs of distinct rows; nan for one row.
     same_image : (n,) or None
-        Chance that the nearest neighbour is another view of the same image; nan for an image with one view; None without views.
+        Chance that the nearest neighbour is another view of the same image; nan for an image with one view; None
+        without views.
     same_class : (n,)
         Share of the row's class among its nearest neighbours.
     entropy : (n,) or None
@@ -51,7 +53,9 @@ def pair_statistics(found: UnitRows, t: float, share: float, temperature: float 
     n, rows = found.n, found.take(slice(None))
     if n < 2:
         nothing = np.full(n, math.nan)
-        return PairStatistics(math.nan, nothing if found.has_views else None, nothing, None if temperature is None else nothing)
+        return PairStatistics(
+            math.nan, nothing if found.has_views else None, nothing, None if temperature is None else nothing
+        )
     nearest = neighbours(n, share)
     potential = -math.inf
     same_class = np.empty(n)

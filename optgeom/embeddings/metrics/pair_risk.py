@@ -11,7 +11,13 @@ import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks, log_nonnegative
 from optgeom.embeddings.metrics.batches import stratified
-from optgeom.embeddings.metrics.empirical_loss import Cosines, contrast_terms, cosines_of_classes, cosines_of_rows, positives_of
+from optgeom.embeddings.metrics.empirical_loss import (
+    Cosines,
+    contrast_terms,
+    cosines_of_classes,
+    cosines_of_rows,
+    positives_of,
+)
 from optgeom.embeddings.metrics.estimate import NOTHING, Estimate, RiskEstimate
 from optgeom.embeddings.metrics.unit_rows import ENTRIES, Index, UnitRows
 from optgeom.errors import InvalidInputError
@@ -19,7 +25,9 @@ from optgeom.losses import InfoNCE, Loss, SupConFullBatch
 from optgeom.losses.law import explicit
 
 SEEDS = 3
-ANCHORS = 256  # a draw of negatives costs as many binomials as there are rows, so each round takes a part of the anchors
+ANCHORS = (
+    256  # a draw of negatives costs as many binomials as there are rows, so each round takes a part of the anchors
+)
 
 Mass = Callable[[Index], Array]
 
@@ -28,7 +36,8 @@ Mass = Callable[[Index], Array]
 class Pairs:
     """A loss as a sum over pairs: weight of each class of anchors, and the mass of the negatives of each class.
 
-    `mass(c)` is (b, C) for anchor classes c (b,): the mass on the rows of every class, that of the anchor's own included.
+    `mass(c)` is (b, C) for anchor classes c (b,): the mass on the rows of every class, that of the anchor's own
+    included.
     """
 
     anchor_weight: Array
@@ -57,7 +66,9 @@ def law_of(loss: InfoNCE, share: Array) -> Mass:
     if loss.sampling == "ucl":
         return uniform(share)
     if share.size == 1:
-        raise InvalidInputError("`sampling` 'scl' needs negatives of other classes; got rows of one class (use sampling='ucl')")
+        raise InvalidInputError(
+            "`sampling` 'scl' needs negatives of other classes; got rows of one class (use sampling='ucl')"
+        )
     before = np.concatenate([[0.0], np.cumsum(share)[:-1]])
     after = np.concatenate([np.cumsum(share[::-1])[::-1][1:], [0.0]])
     rest = before + after  # summed: 1 - share loses the digits of rare classes beside a large one
@@ -71,7 +82,8 @@ def law_of(loss: InfoNCE, share: Array) -> Mass:
 
 
 def full_batch(found: UnitRows, loss: SupConFullBatch, counts: Array | None) -> Pairs:
-    """SupCon of one batch that holds every sample, `counts` (C,) rows of each class; those of the images given by default.
+    """SupCon of one batch that holds every sample, `counts` (C,) rows of each class; those of the images given by
+    default.
 
     Raises
     ------
@@ -81,7 +93,9 @@ def full_batch(found: UnitRows, loss: SupConFullBatch, counts: Array | None) -> 
     number = found.image_counts.astype(np.float64) * loss.views if counts is None else counts
     several = number > 1
     if not several.any():
-        raise InvalidInputError("`counts` must hold a class with two rows or more; got only singletons (SupCon is undefined, not 0)")
+        raise InvalidInputError(
+            "`counts` must hold a class with two rows or more; got only singletons (SupCon is undefined, not 0)"
+        )
     weight = np.where(several, number, 0.0)
 
     def mass(classes: Index) -> Array:
@@ -89,10 +103,14 @@ def full_batch(found: UnitRows, loss: SupConFullBatch, counts: Array | None) -> 
         table[np.arange(classes.size), classes] -= 1.0
         return table
 
-    return Pairs(weight / (number.sum() if loss.singletons == "zero" else weight.sum()), mass, skipped=int(np.sum(~several)))
+    return Pairs(
+        weight / (number.sum() if loss.singletons == "zero" else weight.sum()), mass, skipped=int(np.sum(~several))
+    )
 
 
-def in_pairs(found: UnitRows, loss: Loss, pairs: Pairs, seed: int, rounds: int, size: int, gram: Array | None) -> RiskEstimate:
+def in_pairs(
+    found: UnitRows, loss: Loss, pairs: Pairs, seed: int, rounds: int, size: int, gram: Array | None
+) -> RiskEstimate:
     """Mean over `rounds` evaluations, on all rows or, above `size`, on three samples of them.
 
     Parameters
@@ -117,10 +135,14 @@ def in_pairs(found: UnitRows, loss: Loss, pairs: Pairs, seed: int, rounds: int, 
     held = Estimate.exact(values[0], rows) if len(values) == 1 else Estimate.of_repeats(values, rows)
     several_views = isinstance(loss, SupConFullBatch) and loss.views > 1
     missing = several_views and not found.has_views
-    return RiskEstimate(held.value, held.standard_error, rows, anchors, pairs.skipped, stand_ins, missing, pairs.convention)
+    return RiskEstimate(
+        held.value, held.standard_error, rows, anchors, pairs.skipped, stand_ins, missing, pairs.convention
+    )
 
 
-def _round(part: UnitRows, loss: Loss, pairs: Pairs, rng: np.random.Generator, gram: Array | None) -> tuple[float, int, int]:
+def _round(
+    part: UnitRows, loss: Loss, pairs: Pairs, rng: np.random.Generator, gram: Array | None
+) -> tuple[float, int, int]:
     """One evaluation over anchors: (value, anchors, anchors that stand in for themselves)."""
     per_class = part.counts.astype(np.float64)
     weight = (pairs.anchor_weight / per_class)[part.codes]
@@ -141,15 +163,26 @@ def _round(part: UnitRows, loss: Loss, pairs: Pairs, rng: np.random.Generator, g
         positives, stands = positives_of(at, part.codes, images)
         alone += stands
         log_weights = _log_weights(part.codes, per_class, at, positives, pairs.mass(part.codes[at]), loss, rng)
-        terms = [contrast_terms(cosines(at), positives, log_weights, log_alpha, loss.temperature) for cosines in similar]
+        terms = [
+            contrast_terms(cosines(at), positives, log_weights, log_alpha, loss.temperature) for cosines in similar
+        ]
         total += float(np.sum(weight[at] * (terms[0] if gram is None else terms[0] - terms[1])))
     return total, int(chosen.size), alone
 
 
 def _log_weights(
-    codes: Index, per_class: Array, at: Index, positives: npt.NDArray[np.bool_], mass: Array, loss: Loss, rng: np.random.Generator
+    codes: Index,
+    per_class: Array,
+    at: Index,
+    positives: npt.NDArray[np.bool_],
+    mass: Array,
+    loss: Loss,
+    rng: np.random.Generator,
 ) -> Array:
-    """(b, n) log weight of each row as a negative: the mass of its class, or a draw of it, over the rows of the class."""
+    """(b, n) log weight of each row as a negative.
+
+    The mass of its class, or a draw of it, over the rows of the class.
+    """
     each = (mass / per_class[None, :])[:, codes]
     own = mass[np.arange(at.size), codes[at]] / positives.sum(axis=1)
     same = codes[at][:, None] == codes[None, :]

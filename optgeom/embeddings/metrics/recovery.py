@@ -1,4 +1,5 @@
-r"""Whether features recover latents: linear R2, correlation after the best matching of coordinates, angle after the best rotation.
+r"""Whether features recover latents: linear R2, correlation after the best matching of coordinates, angle after the
+best rotation.
 
 With latents z_i in R^d and features h_i in R^q of the same n samples:
 
@@ -6,8 +7,8 @@ With latents z_i in R^d and features h_i in R^q of the same n samples:
     MCC           max over matchings pi of (1/d) sum_a |corr(z_a, h_pi(a))|               every coordinate of z has its own of h
     angle error   angle between z_i/|z_i| and Q h_i/|h_i|, Q the orthogonal map of least sum_i |z_i - Q h_i|^2 (unit rows)
 
-The regression is fitted and judged on the samples given: give samples that the encoder was not trained on, many more than q.
-1 - linear R2 is the share of the variance of the latents that no linear map finds in the features.
+The regression is fitted and judged on the samples given: give samples that the encoder was not trained on, many more
+than q. 1 - linear R2 is the share of the variance of the latents that no linear map finds in the features.
 """
 
 from __future__ import annotations
@@ -69,10 +70,8 @@ def latent_recovery(latents: npt.ArrayLike, features: npt.ArrayLike) -> LatentRe
     InvalidInputError
         Shapes that do not fit, values that are not finite, latents without variance, or rows of length 0.
 
-    References
-    ----------
-    Hyvarinen, Morioka 2016, arXiv 1605.06336 (MCC); Zimmermann et al. 2021, arXiv 2102.08850; Zaliaduonis et al. 2026, arXiv 2606.04280
-    (pooled linear R2).
+    References ---------- Hyvarinen, Morioka 2016, arXiv 1605.06336 (MCC); Zimmermann et al. 2021, arXiv 2102.08850;
+    Zaliaduonis et al. 2026, arXiv 2606.04280 (pooled linear R2).
     """
     z, h = _pair(latents, features)
     angles = _angle_errors(z, h)
@@ -90,7 +89,10 @@ def linear_r2(latents: npt.ArrayLike, features: npt.ArrayLike) -> float:
 
 
 def permutation_mcc(latents: npt.ArrayLike, features: npt.ArrayLike) -> float:
-    """Mean absolute Pearson correlation after the best matching of coordinates; constant coordinates correlate with nothing."""
+    """Mean absolute Pearson correlation after the best matching of coordinates.
+
+    Constant coordinates correlate with nothing.
+    """
     z, h = _pair(latents, features)
     scores = np.abs(_standardised(z).T @ _standardised(h))
     rows, columns = linear_sum_assignment(scores, maximize=True)
@@ -100,7 +102,10 @@ def permutation_mcc(latents: npt.ArrayLike, features: npt.ArrayLike) -> float:
 def _angle_errors(z: Array, h: Array) -> Array:
     """(n,) degrees."""
     size = max(z.shape[1], h.shape[1])
-    rows = [np.pad(_unit(name, values), ((0, 0), (0, size - values.shape[1]))) for name, values in (("latents", z), ("features", h))]
+    rows = [
+        np.pad(_unit(name, values), ((0, 0), (0, size - values.shape[1])))
+        for name, values in (("latents", z), ("features", h))
+    ]
     left, _, right = np.linalg.svd(rows[1].T @ rows[0])
     chord = np.linalg.norm(rows[0] - rows[1] @ (left @ right), axis=1)
     # By the chord: the arccos of a cosine near 1 would not see below 1e-6 degrees.
@@ -118,7 +123,9 @@ def _unit(name: str, values: Array) -> Array:
     length = np.linalg.norm(values, axis=1)
     zero = np.flatnonzero(length == 0)
     if zero.size:
-        raise InvalidInputError(f"`{name}` must have no row of length 0; got one in row {zero[0]} (it has no direction)")
+        raise InvalidInputError(
+            f"`{name}` must have no row of length 0; got one in row {zero[0]} (it has no direction)"
+        )
     return np.asarray(values / length[:, None])
 
 
@@ -126,7 +133,9 @@ def _pair(latents: npt.ArrayLike, features: npt.ArrayLike) -> tuple[Array, Array
     z, h = np.asarray(latents, dtype=np.float64), np.asarray(features, dtype=np.float64)
     if z.ndim != 2 or h.ndim != 2 or z.shape[0] != h.shape[0] or min(*z.shape, *h.shape) < 1:
         came = f"{z.shape} and {h.shape}"
-        raise InvalidInputError(f"`features` must be (n, q) for latents (n, d), a row each; got {came} (the same samples in both)")
+        raise InvalidInputError(
+            f"`features` must be (n, q) for latents (n, d), a row each; got {came} (the same samples in both)"
+        )
     for name, values in (("latents", z), ("features", h)):
         if not np.isfinite(values).all():
             raise InvalidInputError(f"`{name}` must be finite; got a value that is not (look for a run that diverged)")

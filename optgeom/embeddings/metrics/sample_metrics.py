@@ -1,4 +1,5 @@
-r"""Metrics of sampled unit rows: uniformity, tolerance, alignment, neighbourhoods, nearest class mean, relative penalties.
+r"""Metrics of sampled unit rows: uniformity, tolerance, alignment, neighbourhoods, nearest class mean, relative
+penalties.
 
 With z_i the unit rows, y_i their classes, i != j throughout:
 
@@ -10,9 +11,9 @@ With z_i the unit rows, y_i their classes, i != j throughout:
     CAC_c                      mean share of class c among the nearest floor(n/20) neighbours of its rows
     penalty entropy            mean_i of the entropy of r_i(j) = exp(z_i.z_j / tau) / sum_{k != i} exp(z_i.z_k / tau), in nats
 
-Uniformity, SAA, CAC and penalty entropy need all pairs: they are computed on at most 4096 rows, three times, from whole images where
-there are views. SAA and penalty entropy depend on the number of rows (`Estimate.rows`); compare them at equal numbers only. The others
-cost O(n d) and take every row given.
+Uniformity, SAA, CAC and penalty entropy need all pairs: they are computed on at most 4096 rows, three times, from whole
+images where there are views. SAA and penalty entropy depend on the number of rows (`Estimate.rows`); compare them at
+equal numbers only. The others cost O(n d) and take every row given.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ def sample_metrics(
     temperature : float, optional
         tau > 0 of the training loss, for the penalty entropy.
     means : (C, d), optional
-        Class means to classify by, such as those of the training rows; the means of the rows themselves by default, which flatters
-        small classes. Nan rows are classes without a mean.
+        Class means to classify by, such as those of the training rows; the means of the rows themselves by default,
+        which flatters small classes. Nan rows are classes without a mean.
     seed : int
     size, seeds : int
         Rows of a sample (one image more or less where there are views), and samples.
@@ -121,11 +122,9 @@ def sample_metrics(
     InvalidInputError
         A parameter outside its domain; rows that are not unit rows; codes or groups that do not fit them.
 
-    References
-    ----------
-    Wang, Isola 2020, arXiv 2005.10242 (uniformity, alignment); Wang, Liu 2021, arXiv 2012.09740 (tolerance, relative penalties);
-    Mildenberger, Hager, Rueckert, Menten 2025, arXiv 2503.17024 (SAA, CAC); Papyan, Han, Donoho 2020, arXiv 2008.08186 (nearest class
-    mean, NC4).
+    References ---------- Wang, Isola 2020, arXiv 2005.10242 (uniformity, alignment); Wang, Liu 2021, arXiv 2012.09740
+    (tolerance, relative penalties); Mildenberger, Hager, Rueckert, Menten 2025, arXiv 2503.17024 (SAA, CAC); Papyan,
+    Han, Donoho 2020, arXiv 2008.08186 (nearest class mean, NC4).
     """
     found = UnitRows.of(rows, codes, num_classes, groups)
     if found.n < 2:
@@ -139,7 +138,9 @@ def sample_metrics(
     size, seeds = int(_checks.integer("size", size, at_least=2)), int(_checks.integer("seeds", seeds, at_least=1))
     seed = int(_checks.integer("seed", seed, at_least=0))
     samples = [found] if found.n <= size else (found.subset(index) for index in draws(found, size, seeds, seed))
-    pairs = _Repeats(tuple(_repeat(part, t, share, temperature) for part in samples), found.num_classes, found.n <= size)
+    pairs = _Repeats(
+        tuple(_repeat(part, t, share, temperature) for part in samples), found.num_classes, found.n <= size
+    )
     every, within = tolerance(found)
     shares = _nearest_mean(found, means)
     return SampleMetrics(
@@ -153,12 +154,17 @@ def sample_metrics(
         pairs.by_class("same_class"),
         pairs.mean("entropy") if temperature is not None else None,
         Estimate.exact(_nanmean(shares), found.n),
-        tuple(Estimate.exact(_nanmean(shares[found.codes == c]), int(found.counts[c])) for c in range(found.num_classes)),
+        tuple(
+            Estimate.exact(_nanmean(shares[found.codes == c]), int(found.counts[c])) for c in range(found.num_classes)
+        ),
     )
 
 
 def tolerance(found: UnitRows) -> tuple[float, float]:
-    """Tolerance and its conditional version over all pairs of distinct rows, from class sums; nan without such pairs."""
+    """Tolerance and its conditional version over all pairs of distinct rows, from class sums.
+
+    Nan without such pairs.
+    """
     counts = found.counts.astype(np.float64)
     # sum over pairs of one class = |sum z|^2 - n, which rounding may leave at 1e-16 n
     total = float(np.sum(np.sum(found.class_sums() ** 2, axis=1) - counts))
@@ -198,7 +204,9 @@ def _nearest_mean(found: UnitRows, means: npt.ArrayLike | None) -> Array:
         table = np.asarray(means, dtype=np.float64)
         wanted = (found.num_classes, found.rows.shape[1])
         if table.shape != wanted or np.any(np.isinf(table)):
-            raise InvalidInputError(f"`means` must be finite (nan for no mean), (C, d) = {wanted}; got shape {table.shape}")
+            raise InvalidInputError(
+                f"`means` must be finite (nan for no mean), (C, d) = {wanted}; got shape {table.shape}"
+            )
         usable = np.asarray(~np.isnan(table).any(axis=1))
     present = np.asarray(~np.isnan(table).any(axis=1))
     held = np.where(present[:, None], table, 0.0)
@@ -231,11 +239,15 @@ class _Repeat:
 
     codes: Index
     pairs: PairStatistics
-    in_company: npt.NDArray[np.bool_]  # (n,) whether the class has a second image: without it nobody is there to be near to
+    in_company: npt.NDArray[
+        np.bool_
+    ]  # (n,) whether the class has a second image: without it nobody is there to be near to
 
 
 def _repeat(part: UnitRows, t: float, share: float, temperature: float | None) -> _Repeat:
-    return _Repeat(part.codes, pair_statistics(part, t, share, temperature), np.asarray(part.image_counts[part.codes] > 1))
+    return _Repeat(
+        part.codes, pair_statistics(part, t, share, temperature), np.asarray(part.image_counts[part.codes] > 1)
+    )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 r"""Does an embedding of samples have the geometry of the optimum? Sample similarity r2 and Procrustes r2.
 
-Both compare samples, row by row, with the optimum of weighted InfoNCE. The class similarity r2 of class means is another quantity.
+Both compare samples, row by row, with the optimum of weighted InfoNCE. The class similarity r2 of class means is
+another quantity.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from optgeom.errors import InvalidInputError
 from optgeom.prototypes import align, from_gram
 
 LATENTS = ("cosine", "euclidean")
-CONSTANT = 1e-6  # standard deviation, relative to the largest |s*|, below which s* is constant: a regular simplex has nothing to explain
+# standard deviation, relative to the largest |s*|, below which s* is constant: a regular simplex has nothing to explain
+CONSTANT = 1e-6
 
 
 def sample_similarity_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: str = "cosine") -> float:
@@ -67,24 +69,24 @@ def procrustes_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: str = "co
     optimum : (n, q)
         y_i.
     latent : {"cosine", "euclidean"}
-        The translation b is allowed for the Euclidean latent only: on the sphere it is no symmetry. Rows are taken as they are.
+        The translation b is allowed for the Euclidean latent only: on the sphere it is no symmetry. Rows are taken as
+        they are.
     scale : bool
         Allow a scale s >= 0; s = 1 otherwise, since the temperature fixes it.
 
     Returns
     -------
     float
-        At most 1; nan where all rows of the optimum coincide (n/a). With translation and scale it is 1 minus the disparity of
-        `scipy.spatial.procrustes`.
+        At most 1; nan where all rows of the optimum coincide (n/a). With translation and scale it is 1 minus the
+        disparity of `scipy.spatial.procrustes`.
 
     Raises
     ------
     InvalidInputError
         Tables that are not finite or of different lengths, or fewer than three rows.
 
-    References
-    ----------
-    Schoenemann 1966, A generalized solution of the orthogonal Procrustes problem. Gower 1975, Generalized Procrustes analysis.
+    References ---------- Schoenemann 1966, A generalized solution of the orthogonal Procrustes problem. Gower 1975,
+    Generalized Procrustes analysis.
     """
     source, target = _pair(rows, optimum)
     _checks.choice("latent", latent, LATENTS)
@@ -110,8 +112,11 @@ class ClassOptimumR2:
     procrustes_r2: float
 
 
-def class_optimum_r2(counts: npt.ArrayLike, sums: npt.ArrayLike, scatter: npt.ArrayLike, gram: npt.ArrayLike) -> ClassOptimumR2:
-    r"""`sample_similarity_r2` and `procrustes_r2` of all unit rows against the prototypes of their classes, exactly, without the pairs.
+def class_optimum_r2(
+    counts: npt.ArrayLike, sums: npt.ArrayLike, scatter: npt.ArrayLike, gram: npt.ArrayLike
+) -> ClassOptimumR2:
+    r"""`sample_similarity_r2` and `procrustes_r2` of all unit rows against the prototypes of their classes, exactly,
+    without the pairs.
 
     With Z (n, d) the rows, S (C, d) their class sums, n_c the counts and A* = Y Y' the optimal cosines of the classes,
 
@@ -138,7 +143,9 @@ def class_optimum_r2(counts: npt.ArrayLike, sums: npt.ArrayLike, scatter: npt.Ar
     size, dim = number.size, table.shape[-1]
     if table.shape != (size, dim) or total.shape != (dim, dim) or target.shape != (size, size):
         came = f"{table.shape}, {total.shape} and {target.shape}"
-        raise InvalidInputError(f"`sums`, `scatter`, `gram` must be (C, d), (d, d), (C, C) for {size} counts; got {came}")
+        raise InvalidInputError(
+            f"`sums`, `scatter`, `gram` must be (C, d), (d, d), (C, C) for {size} counts; got {came}"
+        )
     n = float(number.sum())
     pairs = n * (n - 1)
     if pairs < 6:
@@ -195,16 +202,22 @@ def _pair(rows: npt.ArrayLike, optimum: npt.ArrayLike) -> tuple[Array, Array]:
     given, target = np.asarray(rows, dtype=np.float64), np.asarray(optimum, dtype=np.float64)
     if given.ndim != 2 or target.ndim != 2 or given.shape[0] != target.shape[0] or given.shape[0] < 3:
         came = f"{given.shape} and {target.shape}"
-        raise InvalidInputError(f"`rows` and `optimum` must be (n, d) and (n, q) with the same n >= 3; got {came} (one row a sample)")
+        raise InvalidInputError(
+            f"`rows` and `optimum` must be (n, d) and (n, q) with the same n >= 3; got {came} (one row a sample)"
+        )
     for name, table in (("rows", given), ("optimum", target)):
         if not np.all(np.isfinite(table)):
             row, column = np.argwhere(~np.isfinite(table))[0]
-            raise InvalidInputError(f"`{name}` must be finite; got {table[row, column]} in row {row}, column {column} (leave the row out)")
+            raise InvalidInputError(
+                f"`{name}` must be finite; got {table[row, column]} in row {row}, column {column} (leave the row out)"
+            )
     return given, target
 
 
 def _unit(name: str, table: Array) -> Array:
     zero = np.flatnonzero(~table.any(axis=1))
     if zero.size:
-        raise InvalidInputError(f"`{name}` must have no zero row, which has no cosine; got one in row {int(zero[0])} (leave it out)")
+        raise InvalidInputError(
+            f"`{name}` must have no zero row, which has no cosine; got one in row {int(zero[0])} (leave it out)"
+        )
     return normalised(table)

@@ -36,12 +36,11 @@ def singular_values(rows: npt.ArrayLike, center: bool = False) -> Array:
 
 
 def singular_values_of_scatter(matrix: npt.ArrayLike) -> Array:
-    """Singular values of rows Z from Z'Z (d, d), or from their Gram matrix Z Z' (n, n): square roots of the eigenvalues.
+    """Singular values of rows Z from Z'Z (d, d), or from their Gram matrix Z Z' (n, n): square roots of the
+    eigenvalues.
 
-    Returns
-    -------
-    (d,) descending. Eigenvalues below d eps times the largest are rounding and become 0: a singular value below 1e-8 sqrt(d) of the
-    largest cannot be seen in a scatter matrix (`singular_values` sees it in the rows).
+    Returns ------- (d,) descending. Eigenvalues below d eps times the largest are rounding and become 0: a singular
+    value below 1e-8 sqrt(d) of the largest cannot be seen in a scatter matrix (`singular_values` sees it in the rows).
 
     Raises
     ------
@@ -51,7 +50,9 @@ def singular_values_of_scatter(matrix: npt.ArrayLike) -> Array:
     given = _finite("matrix", matrix)
     size = float(np.abs(given).max())
     if given.shape[0] != given.shape[1] or np.abs(given - given.T).max() > 1e-6 * size:
-        raise InvalidInputError(f"`matrix` must be symmetric; got shape {given.shape} (scatter or Gram matrix; rows go to singular_values)")
+        raise InvalidInputError(
+            f"`matrix` must be symmetric; got shape {given.shape} (scatter or Gram matrix; rows go to singular_values)"
+        )
     eigenvalues = scipy.linalg.eigvalsh((given + given.T) / 2)[::-1]
     kept = eigenvalues > eigenvalues.size * EPS * max(float(eigenvalues[0]), 0.0)
     return np.asarray(np.sqrt(np.where(kept, eigenvalues, 0.0)))
@@ -81,7 +82,9 @@ def effective_rank(values: npt.ArrayLike) -> float:
     """
     sigma = np.asarray(values, dtype=np.float64)
     if sigma.ndim != 1 or not np.all(np.isfinite(sigma)) or np.any(sigma < 0):
-        raise InvalidInputError("`values` must be singular values, finite and >= 0; got others (take them from singular_values)")
+        raise InvalidInputError(
+            "`values` must be singular values, finite and >= 0; got others (take them from singular_values)"
+        )
     total = float(sigma.sum())
     if total == 0:
         return float("nan")

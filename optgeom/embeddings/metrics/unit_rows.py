@@ -17,7 +17,9 @@ from optgeom.errors import InvalidInputError
 Index = npt.NDArray[np.intp]
 
 ENTRIES = 1 << 20  # entries of one block, 8 MiB in float64: the half dozen arrays of a block stay far below 200 MB
-NORM_SLACK = 1e-2  # rows that float16 or bfloat16 rounded are this close to unit norm; those of an unnormalised network are not
+NORM_SLACK = (
+    1e-2  # rows that float16 or bfloat16 rounded are this close to unit norm; those of an unnormalised network are not
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,8 @@ class UnitRows:
         Raises
         ------
         InvalidInputError
-            Rows that are not (n, d), not finite or not of unit norm; codes that are no class indices; groups that are not one a row.
+            Rows that are not (n, d), not finite or not of unit norm; codes that are no class indices; groups that are
+            not one a row.
         """
         table = as_rows(rows)
         classes = _codes(codes, table.shape[0], num_classes)
@@ -56,7 +59,9 @@ class UnitRows:
         if groups is not None:
             given = np.asarray(groups)
             if given.shape != (table.shape[0],):
-                raise InvalidInputError(f"`groups` must hold one image id a row, ({table.shape[0]},); got {given.shape} (repeat the id)")
+                raise InvalidInputError(
+                    f"`groups` must hold one image id a row, ({table.shape[0]},); got {given.shape} (repeat the id)"
+                )
             _, images = np.unique(given, return_inverse=True)
             images = images.astype(np.intp)
         return cls(table, classes, int(classes.max()) + 1 if num_classes is None else num_classes, images)
@@ -90,7 +95,9 @@ class UnitRows:
 
     def subset(self, index: Index) -> UnitRows:
         """Some rows, with the same class and image numbers."""
-        return UnitRows(self.rows[index], self.codes[index], self.num_classes, None if self.images is None else self.images[index])
+        return UnitRows(
+            self.rows[index], self.codes[index], self.num_classes, None if self.images is None else self.images[index]
+        )
 
     def in_blocks(self) -> Iterator[tuple[slice, Array]]:
         """All rows, a block at a time."""
@@ -108,7 +115,9 @@ class UnitRows:
 def sum_by(labels: Index, values: Array, count: int) -> Array:
     """(count, d) sum of the rows of `values` that have each label."""
     columns = np.arange(labels.size)
-    return np.asarray(scipy.sparse.csr_array((np.ones(labels.size), (labels, columns)), shape=(count, labels.size)) @ values)
+    return np.asarray(
+        scipy.sparse.csr_array((np.ones(labels.size), (labels, columns)), shape=(count, labels.size)) @ values
+    )
 
 
 def normalised(rows: npt.NDArray[Any]) -> Array:
@@ -122,7 +131,9 @@ def as_rows(rows: Any) -> npt.NDArray[Any]:
     """(n, d) real numbers, finite, each row of unit norm to the precision of half floats."""
     table = np.asarray(rows)
     if table.dtype.kind not in "fiu" or table.ndim != 2 or table.size == 0:
-        raise InvalidInputError(f"`rows` must be a table of numbers (n, d); got shape {table.shape} of {table.dtype} (one row a sample)")
+        raise InvalidInputError(
+            f"`rows` must be a table of numbers (n, d); got shape {table.shape} of {table.dtype} (one row a sample)"
+        )
     for block in blocks(table.shape[0], table.shape[1], ENTRIES):
         part = table[block].astype(np.float64)
         wrong = ~np.isfinite(part)
@@ -135,7 +146,9 @@ def as_rows(rows: Any) -> npt.NDArray[Any]:
         if off.any():
             row = int(np.flatnonzero(off)[0])
             remedy = "a zero row has no direction: leave it out" if norms[row] == 0 else "divide each row by its norm"
-            raise InvalidInputError(f"`rows` must have unit norm; got norm {norms[row]:.6g} in row {block.start + row} ({remedy})")
+            raise InvalidInputError(
+                f"`rows` must have unit norm; got norm {norms[row]:.6g} in row {block.start + row} ({remedy})"
+            )
     return table
 
 
@@ -143,12 +156,16 @@ def _codes(codes: Any, rows: int, num_classes: int | None) -> Index:
     found = np.asarray(codes)
     if found.shape != (rows,) or found.dtype.kind not in "iu":
         came = f"shape {found.shape} of {found.dtype}"
-        raise InvalidInputError(f"`codes` must be one class index a row, ({rows},) whole numbers; got {came} (encode the labels first)")
+        raise InvalidInputError(
+            f"`codes` must be one class index a row, ({rows},) whole numbers; got {came} (encode the labels first)"
+        )
     if num_classes is not None:
         _checks.integer("num_classes", num_classes, at_least=1)
     top = np.inf if num_classes is None else num_classes
     wrong = np.flatnonzero((found < 0) | (found >= top))
     if wrong.size:
         bound = "0 or more" if num_classes is None else f"0 to {num_classes - 1}"
-        raise InvalidInputError(f"`codes` must be {bound}; got {found[wrong[0]]} in row {int(wrong[0])} (leave ignored rows out)")
+        raise InvalidInputError(
+            f"`codes` must be {bound}; got {found[wrong[0]]} in row {int(wrong[0])} (leave ignored rows out)"
+        )
     return found.astype(np.intp)

@@ -90,7 +90,9 @@ def _column(path: str, what: str, column: Any, start: int) -> npt.NDArray[Any]:
         column = column.dictionary_decode()
     if column.null_count:
         row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise InvalidInputError(f"{path}: each row must have a {what}; row {row} has none (drop the row, or give it one)")
+        raise InvalidInputError(
+            f"{path}: each row must have a {what}; row {row} has none (drop the row, or give it one)"
+        )
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
         return np.array(column.to_pylist(), dtype=str)
     if what == "label" and is_vector(column.type):  # one-hot rows, perhaps: `ClassNames` judges them
@@ -98,5 +100,7 @@ def _column(path: str, what: str, column: Any, start: int) -> npt.NDArray[Any]:
         if (sizes == sizes[0]).all() and not column.flatten().null_count:
             return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(len(column), int(sizes[0]))
     if not (is_scalar(column.type) or pa.types.is_boolean(column.type)):
-        raise InvalidInputError(f"{path}: each {what} must be a number or text; got the type {column.type} (convert the column)")
+        raise InvalidInputError(
+            f"{path}: each {what} must be a number or text; got the type {column.type} (convert the column)"
+        )
     return np.asarray(column.to_numpy(zero_copy_only=False))

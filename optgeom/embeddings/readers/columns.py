@@ -39,7 +39,9 @@ class Layout:
         return list(dict.fromkeys([*self.vectors, *(name for name in (self.label, self.group) if name is not None)]))
 
 
-def find_layout(path: str, names: Sequence[str], wanted: Wanted, whole: Callable[[], list[str]], numeric: Callable[[str], bool]) -> Layout:
+def find_layout(
+    path: str, names: Sequence[str], wanted: Wanted, whole: Callable[[], list[str]], numeric: Callable[[str], bool]
+) -> Layout:
     """Find the columns of a table.
 
     Parameters
@@ -93,7 +95,9 @@ def check_named(path: str, names: Sequence[str], wanted: Wanted) -> None:
     for parameter, name in (("label_column", wanted.label), ("group_column", wanted.group)):
         if name is not None and name not in names:
             held = listing(list(names))
-            raise InvalidInputError(f"{path}: `{parameter}` must be a column of the file; got {name!r} among {held} (name one)")
+            raise InvalidInputError(
+                f"{path}: `{parameter}` must be a column of the file; got {name!r} among {held} (name one)"
+            )
 
 
 def _wide(names: Sequence[str]) -> dict[str, dict[int, list[str]]]:

@@ -12,7 +12,9 @@ from optgeom.embeddings.readers.text_vectors import size_of
 from optgeom.errors import InvalidInputError
 
 
-def find_faults(path: str, delimiter: str, columns: Sequence[str], skip: int, layout: Layout, size: int, reason: str) -> InvalidInputError:
+def find_faults(
+    path: str, delimiter: str, columns: Sequence[str], skip: int, layout: Layout, size: int, reason: str
+) -> InvalidInputError:
     """The error that names the first bad line and counts them all.
 
     Parameters
@@ -33,7 +35,9 @@ def find_faults(path: str, delimiter: str, columns: Sequence[str], skip: int, la
     except (csv.Error, UnicodeDecodeError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
     if first is None:
-        return InvalidInputError(f"{path}: the file cannot be read as a table: {' '.join(reason.split())} (save it again)")
+        return InvalidInputError(
+            f"{path}: the file cannot be read as a table: {' '.join(reason.split())} (save it again)"
+        )
     others = f"so are {more} other lines: " if more else ""
     return InvalidInputError(f"{path}: {first} ({others}correct or drop {'them' if more else 'the line'})")
 
@@ -66,7 +70,11 @@ def _fault(cells: list[str], columns: Sequence[str], layout: Layout, size: int) 
     if found is None:
         hint = " (numpy shortened it, so that its numbers are lost)" if "..." in cell else ""
         return f"must have a vector in column {name!r}; got {_shown(cell)}{hint}"
-    return None if found == size else f"must have a vector of {size} numbers in column {name!r}, as the first row; got {found} numbers"
+    return (
+        None
+        if found == size
+        else f"must have a vector of {size} numbers in column {name!r}, as the first row; got {found} numbers"
+    )
 
 
 def _shown(text: str) -> str:

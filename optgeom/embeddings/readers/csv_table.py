@@ -26,7 +26,10 @@ _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 
 @dataclass(frozen=True)
 class CsvContent:
-    """A CSV file whose columns were found, whose rows begin after `skip` lines; labels are text, as everywhere in text files."""
+    """A CSV file whose columns were found, whose rows begin after `skip` lines.
+
+    Labels are text, as everywhere in text files.
+    """
 
     path: str
     delimiter: str
@@ -49,7 +52,9 @@ class CsvContent:
                 yield to_block(self.path, batch, self.layout, self.size, start)
                 start += batch.num_rows
         except (pa.ArrowInvalid, RaggedError) as error:
-            raise find_faults(self.path, self.delimiter, self.columns, self.skip, self.layout, self.size, str(error)) from error
+            raise find_faults(
+                self.path, self.delimiter, self.columns, self.skip, self.layout, self.size, str(error)
+            ) from error
 
     def first_row(self) -> dict[str, str]:
         """The cells of the first row, or an empty dict."""
@@ -58,7 +63,9 @@ class CsvContent:
         try:
             batch = next(self._stream(), None)
         except pa.ArrowInvalid as error:
-            raise find_faults(self.path, self.delimiter, self.columns, self.skip, self.layout, self.size, str(error)) from error
+            raise find_faults(
+                self.path, self.delimiter, self.columns, self.skip, self.layout, self.size, str(error)
+            ) from error
         return {} if batch is None or batch.num_rows == 0 else batch.slice(0, 1).to_pylist()[0]
 
     def _stream(self) -> Iterator[Any]:
@@ -94,7 +101,8 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
     Parameters
     ----------
     path : str
-        Separated by commas, or by tabs where the suffix is ``.tsv``; where line 1 has none of these, by tabs, commas or semicolons.
+        Separated by commas, or by tabs where the suffix is ``.tsv``; where line 1 has none of these, by tabs, commas or
+        semicolons.
     wanted : Wanted
         What the user named.
     labels_apart : bool
@@ -122,7 +130,9 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
         raise no_rows(path)
     _check_decimals(path, delimiter, [*names, *first.values()])
     sizes = {name: _text_size(cell) for name, cell in first.items()}
-    layout = find_layout(path, names, wanted, lambda: [name for name in names if sizes[name]], lambda name: not sizes[name])
+    layout = find_layout(
+        path, names, wanted, lambda: [name for name in names if sizes[name]], lambda name: not sizes[name]
+    )
     size = sizes[layout.vectors[0]] if layout.whole else len(layout.vectors)
     assert size is not None
     return CsvContent(path, delimiter, names, skip, layout, size)
@@ -132,7 +142,9 @@ def _check_decimals(path: str, delimiter: str, cells: Iterable[str]) -> None:
     """Refuse decimal commas, of which each would pass for a vector of two numbers."""
     wrong = next((cell for cell in cells if delimiter == ";" and _DECIMAL_COMMA.fullmatch(cell)), None)
     if wrong is not None:
-        raise InvalidInputError(f"{path}: numbers must have a decimal point; got {wrong.strip()!r} in row 0 (write points)")
+        raise InvalidInputError(
+            f"{path}: numbers must have a decimal point; got {wrong.strip()!r} in row 0 (write points)"
+        )
 
 
 def _is_range(cells: list[str]) -> bool:
@@ -156,7 +168,9 @@ def _first_cells(path: str, delimiter: str) -> tuple[list[str], int]:
     except OSError as error:
         raise unreadable(path, error) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInputError(f"cannot read the embeddings file {path}: it is not UTF-8 text (save it as text)") from error
+        raise InvalidInputError(
+            f"cannot read the embeddings file {path}: it is not UTF-8 text (save it as text)"
+        ) from error
     if cells is None:
         raise no_rows(path)
     return cells, number

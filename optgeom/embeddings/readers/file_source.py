@@ -23,7 +23,8 @@ class Block(NamedTuple):
 
 
 class Content(Protocol):
-    """What a format has to give. It holds a path and what the header says, never an open file, so that it can be pickled.
+    """What a format has to give. It holds a path and what the header says, never an open file, so that it can be
+    pickled.
 
     Attributes
     ----------
@@ -89,7 +90,9 @@ class FileSource:
             stop = start + len(block.rows)
             for what, given in (("`labels`", self.labels), ("`group_ids`", self.groups)):
                 if given is not None and len(given) < stop:
-                    raise counts_differ(f"{self.name}: {what}", len(given), stop + sum(len(rest.rows) for rest in blocks))
+                    raise counts_differ(
+                        f"{self.name}: {what}", len(given), stop + sum(len(rest.rows) for rest in blocks)
+                    )
             yield Batch(
                 block.rows,
                 block.labels if self.labels is None else self.labels[start:stop],
@@ -105,7 +108,10 @@ class FileSource:
 
 
 def regroup(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
-    """Blocks of exactly `rows` rows and a last one with the rest. Blocks that have this size already are passed on uncopied."""
+    """Blocks of exactly `rows` rows and a last one with the rest.
+
+    Blocks that have this size already are passed on uncopied.
+    """
     waiting: list[Block] = []
     held = 0
     for block in blocks:
@@ -133,4 +139,6 @@ def _joined(blocks: list[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
     rows, labels, groups = zip(*blocks, strict=True)
-    return Block(np.concatenate(rows), *(None if parts[0] is None else np.concatenate(parts) for parts in (labels, groups)))
+    return Block(
+        np.concatenate(rows), *(None if parts[0] is None else np.concatenate(parts) for parts in (labels, groups))
+    )

@@ -72,10 +72,16 @@ def choose(path: str, arrays: Mapping[str, Header], wanted: Wanted) -> Chosen:
     lower = {name.lower(): name for name in arrays}
     vector, label = _pair(lower) if wanted.vector is None and wanted.label is None else (None, None)
     vector = wanted.vector or vector or _vector(path, arrays, lower)
-    label = wanted.label or label or next((lower[word] for word in COLUMNS if word in lower and lower[word] != vector), None)
+    label = (
+        wanted.label
+        or label
+        or next((lower[word] for word in COLUMNS if word in lower and lower[word] != vector), None)
+    )
     for parameter, name in (("vector_column", vector), ("label_column", label), ("group_column", wanted.group)):
         if name is not None and name not in arrays:
-            raise InvalidInputError(f"{path}: `{parameter}` must be an array of the file; got {name!r} among {listing(arrays)} (name one)")
+            raise InvalidInputError(
+                f"{path}: `{parameter}` must be an array of the file; got {name!r} among {listing(arrays)} (name one)"
+            )
     held = arrays[vector]
     check_embeddings(f"{path}: the array {vector!r}" if vector else f"{path}: the embeddings", held.shape, held.dtype)
     for what, name in (("the labels", label), ("the groups", wanted.group)):
@@ -116,7 +122,9 @@ def _vector(path: str, arrays: Mapping[str, Header], lower: Mapping[str, str]) -
     if len(tables) == 1:
         return tables[0]
     if not tables:
-        raise InvalidInputError(f"{path}: the embeddings must be an array of shape {SHAPES}; got {listing(arrays)} (save one as `X`)")
+        raise InvalidInputError(
+            f"{path}: the embeddings must be an array of shape {SHAPES}; got {listing(arrays)} (save one as `X`)"
+        )
     raise InvalidInputError(
         f"{path}: the embeddings must be one array; got several that could be: {listing({name: arrays[name] for name in tables})} "
         "(choose by `vector_column`, or name it `X`)"

@@ -30,12 +30,21 @@ class NpzContent(OfHeader):
 
     def blocks(self, rows: int) -> Iterator[Block]:
         with _opened(self.path) as archive:
-            labels, groups = self._whole(archive, self.chosen.label, label_column), self._whole(archive, self.chosen.group, column)
+            labels, groups = (
+                self._whole(archive, self.chosen.label, label_column),
+                self._whole(archive, self.chosen.group, column),
+            )
             for start, table in self._tables(archive, rows):
                 stop = start + len(table)
-                yield Block(as_rows(table), None if labels is None else labels[start:stop], None if groups is None else groups[start:stop])
+                yield Block(
+                    as_rows(table),
+                    None if labels is None else labels[start:stop],
+                    None if groups is None else groups[start:stop],
+                )
 
-    def _whole(self, archive: zipfile.ZipFile, name: str | None, read: Callable[[str, Any], npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
+    def _whole(
+        self, archive: zipfile.ZipFile, name: str | None, read: Callable[[str, Any], npt.NDArray[Any]]
+    ) -> npt.NDArray[Any] | None:
         if name is None:
             return None
         with archive.open(f"{name}.npy") as member:
@@ -84,7 +93,9 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
     except InvalidInputError:
         raise
     except _numpy_files.DAMAGE as error:
-        raise InvalidInputError(f"{path}: the archive is damaged: {_numpy_files.reason(error)} (copy or save it again)") from error
+        raise InvalidInputError(
+            f"{path}: the archive is damaged: {_numpy_files.reason(error)} (copy or save it again)"
+        ) from error
 
 
 def _archive(path: str, file: IO[bytes]) -> zipfile.ZipFile:
@@ -92,4 +103,6 @@ def _archive(path: str, file: IO[bytes]) -> zipfile.ZipFile:
         return zipfile.ZipFile(file)
     except _numpy_files.DAMAGE as error:
         # The list of the members is at the end of a zip file.
-        raise InvalidInputError(f"{path}: it must be a file written by numpy.savez; it is none, or cut off (save it again)") from error
+        raise InvalidInputError(
+            f"{path}: it must be a file written by numpy.savez; it is none, or cut off (save it again)"
+        ) from error

@@ -34,8 +34,8 @@ def open_embeddings(
 ) -> FileSource | ShardedSource:
     """Open a file of embeddings, or several, to be read in batches.
 
-    Headers are read and checked now, rows later; a file larger than memory is read piece by piece, as often as wanted. Nothing is ever
-    unpickled or evaluated. NaN, infinite and zero rows are judged by those who compute with them.
+    Headers are read and checked now, rows later; a file larger than memory is read piece by piece, as often as wanted.
+    Nothing is ever unpickled or evaluated. NaN, infinite and zero rows are judged by those who compute with them.
 
     Parameters
     ----------
@@ -44,24 +44,28 @@ def open_embeddings(
 
         * ``.npy``: an array (n, d), or (n, V, d) with V views of each image; read by memory map. Labels are apart.
         * ``.npz``, ``.safetensors``, ``.pt``, ``.pth``: arrays ``X`` and ``y``, ``embeddings`` and ``labels``, ``features`` and
-          ``targets``, or ``data`` and ``targets``; else the only table and, if it is there, the array named as labels are. A ``.pt`` may
-          also be a tensor or a pair (X, y); it is loaded with ``weights_only=True`` and needs PyTorch. bfloat16 is read as float32.
+          ``targets``, or ``data`` and ``targets``; else the only table and, if it is there, the array named as labels
+          are. A ``.pt`` may also be a tensor or a pair (X, y); it is loaded with ``weights_only=True`` and needs
+          PyTorch. bfloat16 is read as float32.
         * ``.csv``, ``.tsv``: a header line, then numbered columns such as ``embedding_0``, ``embedding_1``, ... (taken by number, from
-          0 or 1), or one column with vectors as text (``[0.1, 0.2]``, ``[0.1 0.2]``, ``0.1 0.2``); numbers are read as float64, labels
-          as text. Without a header line, all columns are the embedding and `labels` must be given. Needs pyarrow.
-        * ``.parquet``: a column of lists or of lists of fixed size (float16, float32, float64), or numbered columns. Needs pyarrow.
+          0 or 1), or one column with vectors as text (``[0.1, 0.2]``, ``[0.1 0.2]``, ``0.1 0.2``); numbers are read as
+          float64, labels as text. Without a header line, all columns are the embedding and `labels` must be given.
+          Needs pyarrow.
+        * ``.parquet``: a column of lists or of lists of fixed size (float16, float32, float64), or numbered columns.
+          Needs pyarrow.
         * ``vectors.tsv`` or ``tensors.tsv`` of the embedding projector, with ``metadata.tsv`` beside it: a single column of labels
           without a header line, or several columns with one.
 
-        A folder, or a pattern such as ``out/shard-*.npz``, is read as shards, in natural order (2 before 10), all of one of these kinds
-        and with rows of the same shape. Whole numbers of any type become floats.
+        A folder, or a pattern such as ``out/shard-*.npz``, is read as shards, in natural order (2 before 10), all of
+        one of these kinds and with rows of the same shape. Whole numbers of any type become floats.
     labels : array (n,), path or pattern, optional
         Labels apart from the embeddings, in their order; they go before those in the file. A path is read by
-        `labels_files.read_labels`, or is a ``.pt`` or ``.safetensors`` with one column. For shards: one column for all in order, or a
-        pattern of as many files as there are shards. By default, labels are those in the file, or in a folder the file named
-        ``labels``, ``targets``, ``y``, ...; without any, batches have no labels.
+        `labels_files.read_labels`, or is a ``.pt`` or ``.safetensors`` with one column. For shards: one column for all
+        in order, or a pattern of as many files as there are shards. By default, labels are those in the file, or in a
+        folder the file named ``labels``, ``targets``, ``y``, ...; without any, batches have no labels.
     label_column : str, optional
-        Column or array of the labels in the file; by default ``label``, ``labels``, ``target``, ``targets``, ``y`` or ``class``.
+        Column or array of the labels in the file; by default ``label``, ``labels``, ``target``, ``targets``, ``y`` or
+        ``class``.
     group_ids, group_column
         The same for the id of the image that a row is a view of; by default there is none.
     vector_column : str, optional
@@ -70,25 +74,35 @@ def open_embeddings(
     Returns
     -------
     FileSource or ShardedSource
-        A `Source` that may be read again and pickled: it holds paths, not open files. `ShardedSource.shards` gives a source for each file.
+        A `Source` that may be read again and pickled: it holds paths, not open files. `ShardedSource.shards` gives a
+        source for each file.
 
     Raises
     ------
     InvalidInputError
-        The file is missing, cut off, of no known kind, or does not hold numbers of one shape; labels and rows differ in number; it
-        cannot be told which array or column is meant. The message names the first row or line at fault.
+        The file is missing, cut off, of no known kind, or does not hold numbers of one shape; labels and rows differ in
+        number; it cannot be told which array or column is meant. The message names the first row or line at fault.
     MissingDependencyError
         pyarrow or PyTorch is needed and not there.
     """
     name = os.fspath(path)
     wanted = Wanted(vector_column, label_column, group_column)
     if labels is not None and label_column is not None:
-        raise InvalidInputError(f"{name}: `labels` and `label_column` must not both be given; got {label_column!r} (give one of them)")
+        raise InvalidInputError(
+            f"{name}: `labels` and `label_column` must not both be given; got {label_column!r} (give one of them)"
+        )
     if group_ids is not None and group_column is not None:
-        raise InvalidInputError(f"{name}: `group_ids` and `group_column` must not both be given; got {group_column!r} (give one of them)")
+        raise InvalidInputError(
+            f"{name}: `group_ids` and `group_column` must not both be given; got {group_column!r} (give one of them)"
+        )
     if labels is None and label_column is None:
         labels = labels_in(name)
-    apart = [file for given in (labels, group_ids) if isinstance(given, (str, os.PathLike)) for file in matches(os.fspath(given))]
+    apart = [
+        file
+        for given in (labels, group_ids)
+        if isinstance(given, (str, os.PathLike))
+        for file in matches(os.fspath(given))
+    ]
     files = embedding_files(name, apart)
     parts = [_open_file(file, wanted, labels is not None) for file in files]
     label_pieces = _pieces("`labels`", labels, parts)
@@ -109,7 +123,9 @@ def _open_file(path: str, wanted: Wanted, labels_apart: bool) -> FileSource:
     if kind == "npy":
         if wanted != Wanted():
             given = ", ".join(repr(name) for name in (wanted.vector, wanted.label, wanted.group) if name is not None)
-            raise InvalidInputError(f"{path}: an .npy file has no columns to choose from; got {given} (give `labels` and `group_ids`)")
+            raise InvalidInputError(
+                f"{path}: an .npy file has no columns to choose from; got {given} (give `labels` and `group_ids`)"
+            )
         return FileSource(open_npy(path))
     if kind == "csv":
         return FileSource(open_csv(path, wanted, labels_apart=labels_apart))

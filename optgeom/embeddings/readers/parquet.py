@@ -16,7 +16,8 @@ from optgeom.embeddings.readers.names import Wanted
 from optgeom.embeddings.readers.values import no_rows, unreadable
 from optgeom.errors import InvalidInputError
 
-# Pages are read through a buffer of this size: without it a whole column of a row group is in memory, often the whole file.
+# Pages are read through a buffer of this size: without it a whole column of a row group is in memory, often the whole
+# file.
 _BUFFER = 2**16
 
 
@@ -65,7 +66,11 @@ def open_parquet(path: str, wanted: Wanted) -> ParquetContent:
         schema = file.schema_arrow
         kinds = dict(zip(schema.names, schema.types, strict=True))
         layout = find_layout(
-            path, schema.names, wanted, lambda: [name for name in kinds if is_vector(kinds[name])], lambda name: is_scalar(kinds[name])
+            path,
+            schema.names,
+            wanted,
+            lambda: [name for name in kinds if is_vector(kinds[name])],
+            lambda name: is_scalar(kinds[name]),
         )
         num_rows = file.metadata.num_rows
         if num_rows == 0:
@@ -77,7 +82,9 @@ def open_parquet(path: str, wanted: Wanted) -> ParquetContent:
                 raise no_rows(path)
             size = int(lengths(first.column(layout.vectors[0]))[0])
             if size < 1:
-                raise InvalidInputError(f"{path}: each row must have a vector in {layout.vectors[0]!r}; row 0 has none (drop the row)")
+                raise InvalidInputError(
+                    f"{path}: each row must have a vector in {layout.vectors[0]!r}; row 0 has none (drop the row)"
+                )
     return ParquetContent(path, layout, num_rows, size)
 
 
@@ -90,6 +97,8 @@ def _opened(path: str) -> Iterator[Any]:
         with open(path, "rb") as held, pq.ParquetFile(held, buffer_size=_BUFFER, pre_buffer=False) as file:
             yield file
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path}: it must be a Parquet file; it is none, or cut off (copy or save it again)") from error
+        raise InvalidInputError(
+            f"{path}: it must be a Parquet file; it is none, or cut off (copy or save it again)"
+        ) from error
     except OSError as error:
         raise unreadable(path, error) from error

@@ -38,11 +38,18 @@ def matches(path: str) -> list[str]:
 
 
 def embedding_files(path: str, apart: Collection[str]) -> list[str]:
-    """Files of one kind, in natural order; those of a folder or a pattern without `apart`, the files of labels and group ids."""
+    """Files of one kind, in natural order.
+
+    Those of a folder or a pattern without `apart`, the files of labels and group ids.
+    """
     if os.path.isdir(path):
         names = os.listdir(path)
         vectors = [name for name in projector.NAMES if name in names]
-        inside = [os.path.join(path, name) for name in vectors[:1] or names if suffix(name) in KINDS and not name.startswith(".")]
+        inside = [
+            os.path.join(path, name)
+            for name in vectors[:1] or names
+            if suffix(name) in KINDS and not name.startswith(".")
+        ]
         files = sorted((file for file in inside if os.path.isfile(file)), key=natural_key)
     else:
         files = matches(path)
@@ -50,7 +57,9 @@ def embedding_files(path: str, apart: Collection[str]) -> list[str]:
         real = {os.path.realpath(file) for file in apart}
         files = [file for file in files if os.path.realpath(file) not in real]
     if not files:
-        raise InvalidInputError(f"{path}: there must be at least one file of embeddings ({', '.join(KINDS)}); got none (check the path)")
+        raise InvalidInputError(
+            f"{path}: there must be at least one file of embeddings ({', '.join(KINDS)}); got none (check the path)"
+        )
     for file in files:
         if suffix(file) not in KINDS:
             raise InvalidInputError(
@@ -68,7 +77,11 @@ def labels_in(folder: str) -> str | None:
     """The one file in a folder that is named as labels are, such as labels.npy; None if there is none or no folder."""
     if not os.path.isdir(folder):
         return None
-    named = [name for name in os.listdir(folder) if Path(name).stem.lower() in COLUMNS and suffix(name) in _LABEL_SUFFIXES]
+    named = [
+        name for name in os.listdir(folder) if Path(name).stem.lower() in COLUMNS and suffix(name) in _LABEL_SUFFIXES
+    ]
     if len(named) > 1:
-        raise InvalidInputError(f"{folder}: the labels must be one file; got {', '.join(sorted(named))} (choose by `labels`)")
+        raise InvalidInputError(
+            f"{folder}: the labels must be one file; got {', '.join(sorted(named))} (choose by `labels`)"
+        )
     return os.path.join(folder, named[0]) if named else None

@@ -42,18 +42,32 @@ def open_projector(path: str, wanted: Wanted, *, labels_apart: bool) -> FileSour
     return FileSource(content, labels, groups)
 
 
-def _metadata(metadata: Path, vectors: str, rows: int, wanted: Wanted) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
+def _metadata(
+    metadata: Path, vectors: str, rows: int, wanted: Wanted
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
     lines = read_text(metadata, "metadata file").removesuffix("\n").split("\n")
     table = [line.removesuffix("\r").split("\t") for line in lines]
     several = len(table[0]) > 1
     if len(table) != rows + several:
-        kind = "a header line and one line a vector, since it has several columns" if several else "one line a vector and no header line"
-        remedy = "the metadata file of a single column has no header: remove it" if len(table) == rows + 1 else "export both files again"
-        raise InvalidInputError(f"{metadata}: it must have {kind}; got {len(table)} lines for the {rows} vectors of {vectors} ({remedy})")
+        kind = (
+            "a header line and one line a vector, since it has several columns"
+            if several
+            else "one line a vector and no header line"
+        )
+        remedy = (
+            "the metadata file of a single column has no header: remove it"
+            if len(table) == rows + 1
+            else "export both files again"
+        )
+        raise InvalidInputError(
+            f"{metadata}: it must have {kind}; got {len(table)} lines for the {rows} vectors of {vectors} ({remedy})"
+        )
     names = table.pop(0) if several else [wanted.label or "label"]
     for number, cells in enumerate(table, 1 + several):
         if len(cells) != len(names):
-            raise InvalidInputError(f"{metadata}: line {number} must have {len(names)} cells; got {len(cells)} (no tabs within a cell)")
+            raise InvalidInputError(
+                f"{metadata}: line {number} must have {len(names)} cells; got {len(cells)} (no tabs within a cell)"
+            )
     label = wanted.label or next((name for name in names if name.lower() in COLUMNS), None)
     if label is None:
         raise InvalidInputError(

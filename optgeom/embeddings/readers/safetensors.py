@@ -83,7 +83,10 @@ def label_tensors(path: str) -> dict[str, npt.NDArray[Any]]:
     """All one-dimensional tensors of a file, or else its tables, for labels that are in a file of their own."""
     entries, begin, size = _read_header(path)
     chosen = label_shaped({name: tuple(entry["shape"]) for name, entry in entries.items() if entry["dtype"] in _TYPES})
-    return {name: label_column(f"{path}: the labels", _placed(path, name, entries[name], begin, size).mapped(path)) for name in chosen}
+    return {
+        name: label_column(f"{path}: the labels", _placed(path, name, entries[name], begin, size).mapped(path))
+        for name in chosen
+    }
 
 
 def _read_header(path: str) -> tuple[dict[str, dict[str, Any]], int, int]:
@@ -93,19 +96,25 @@ def _read_header(path: str) -> tuple[dict[str, dict[str, Any]], int, int]:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _LONGEST_HEADER):
-                raise InvalidInputError(f"{path}: it must be a safetensors file; it is none, or cut off (copy or save it again)")
+                raise InvalidInputError(
+                    f"{path}: it must be a safetensors file; it is none, or cut off (copy or save it again)"
+                )
             text = file.read(length).decode("utf-8")
     except OSError as error:
         raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{path}: it must be a safetensors file; its header is not UTF-8 text (save it again)") from error
+        raise InvalidInputError(
+            f"{path}: it must be a safetensors file; its header is not UTF-8 text (save it again)"
+        ) from error
     entries = load_json(path, text)
     if not isinstance(entries, dict):
         raise InvalidInputError(f"{path}: it must be a safetensors file; its header is no JSON object (save it again)")
     entries.pop("__metadata__", None)
     for name, entry in entries.items():
         if not _is_entry(entry):
-            raise InvalidInputError(f"{path}: it must be a safetensors file; the header entry {name!r} is malformed (save it again)")
+            raise InvalidInputError(
+                f"{path}: it must be a safetensors file; the header entry {name!r} is malformed (save it again)"
+            )
     return entries, 8 + length, size
 
 
@@ -113,7 +122,9 @@ def _is_entry(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
         return False
     numbers = (entry.get("shape"), entry.get("data_offsets"))
-    whole = all(isinstance(part, list) and all(type(number) is int and number >= 0 for number in part) for part in numbers)
+    whole = all(
+        isinstance(part, list) and all(type(number) is int and number >= 0 for number in part) for part in numbers
+    )
     return whole and len(entry["data_offsets"]) == 2
 
 
@@ -126,10 +137,14 @@ def _header(entry: dict[str, Any]) -> Header:
 def _placed(path: str, name: str, entry: dict[str, Any], begin: int, size: int) -> _Tensor:
     shape, (first, last) = tuple(entry["shape"]), entry["data_offsets"]
     if entry["dtype"] not in _TYPES:
-        raise InvalidInputError(f"{path}: the tensor {name!r} must be numbers of {', '.join(_TYPES)}; got {entry['dtype']!r} (convert it)")
+        raise InvalidInputError(
+            f"{path}: the tensor {name!r} must be numbers of {', '.join(_TYPES)}; got {entry['dtype']!r} (convert it)"
+        )
     row = int(np.prod(shape[1:], dtype=object)) * np.dtype(_TYPES[entry["dtype"]]).itemsize
     if last - first != row * shape[0]:
-        raise InvalidInputError(f"{path}: the tensor {name!r} of shape {shape} has {last - first} bytes in the header (save it again)")
+        raise InvalidInputError(
+            f"{path}: the tensor {name!r} of shape {shape} has {last - first} bytes in the header (save it again)"
+        )
     if begin + last > size:
         there = max(0, size - begin - first) // row
         raise InvalidInputError(

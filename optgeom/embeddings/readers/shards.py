@@ -66,12 +66,21 @@ class ShardedSource:
 
 def natural_key(path: str) -> list[Any]:
     """Sort key that puts shard-2 before shard-10."""
-    return [[(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", step)] for step in Path(path).parts]
+    return [
+        [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", step)]
+        for step in Path(path).parts
+    ]
 
 
 def deal_out(what: str, values: npt.NDArray[Any], parts: Sequence[FileSource]) -> list[npt.NDArray[Any]]:
-    """One column for all shards in order -> the piece of each; files that do not tell their number of rows are read once for it."""
-    sizes = [part.num_rows if part.num_rows is not None else sum(len(batch.rows) for batch in part.batches(4096)) for part in parts]
+    """One column for all shards in order -> the piece of each.
+
+    Files that do not tell their number of rows are read once for it.
+    """
+    sizes = [
+        part.num_rows if part.num_rows is not None else sum(len(batch.rows) for batch in part.batches(4096))
+        for part in parts
+    ]
     if sum(sizes) != len(values):
         raise counts_differ(what, len(values), sum(sizes))
     pieces, start = [], 0

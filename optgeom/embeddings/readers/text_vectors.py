@@ -1,4 +1,7 @@
-"""Vectors written as text, such as "[0.1, 0.2]" or numpy's "[0.1 0.2]": read by a strict parser of numbers, never evaluated."""
+"""Vectors written as text, such as "[0.1, 0.2]" or numpy's "[0.1 0.2]".
+
+Read by a strict parser of numbers, never evaluated.
+"""
 
 from __future__ import annotations
 

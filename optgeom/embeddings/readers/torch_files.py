@@ -35,7 +35,9 @@ class TorchContent(OfHeader):
         for start in range(0, self.num_rows, rows):
             part = slice(start, start + rows)
             yield Block(
-                as_rows(from_tensor(table[part])), None if labels is None else labels[part], None if groups is None else groups[part]
+                as_rows(from_tensor(table[part])),
+                None if labels is None else labels[part],
+                None if groups is None else groups[part],
             )
 
 
@@ -65,7 +67,11 @@ def _load(path: str) -> dict[str, Any]:
             f"{path}: it must hold a tensor, a pair (X, y) or a dict of tensors; got {type(held).__name__} "
             "(torch.save({'X': X, 'y': y}, path))"
         )
-    dense = {str(name): value for name, value in held.items() if is_tensor(value) or (isinstance(value, (list, tuple)) and value)}
+    dense = {
+        str(name): value
+        for name, value in held.items()
+        if is_tensor(value) or (isinstance(value, (list, tuple)) and value)
+    }
     return {name: value for name, value in dense.items() if not is_tensor(value) or "strided" in str(value.layout)}
 
 

@@ -31,19 +31,28 @@ def check_embeddings(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
             f"{what} must be numbers; got Python objects, which need pickle and are never unpickled (save X.astype('float32') instead)"
         )
     if dtype.kind == "c":
-        raise InvalidInputError(f"{what} must be real numbers; got {dtype} (give the real and imaginary parts as separate dimensions)")
+        raise InvalidInputError(
+            f"{what} must be real numbers; got {dtype} (give the real and imaginary parts as separate dimensions)"
+        )
     if dtype.kind not in "fiub":
-        raise InvalidInputError(f"{what} must be numbers; got values of type {dtype} (save X.astype('float32') instead)")
+        raise InvalidInputError(
+            f"{what} must be numbers; got values of type {dtype} (save X.astype('float32') instead)"
+        )
     if len(shape) not in (2, 3):
         remedy = "one row a sample: X.reshape(-1, d)" if len(shape) < 2 else "flatten each row: X.reshape(len(X), -1)"
         raise InvalidInputError(f"{what} must have shape {SHAPES}; got shape {shape} ({remedy})")
     if 0 in shape:
         lacking = ("row", "dimension")[shape[0] > 0] if len(shape) == 2 or shape[0] == 0 else "view and dimension"
-        raise InvalidInputError(f"{what} must have at least one {lacking}; got shape {shape} (check that the right file was saved)")
+        raise InvalidInputError(
+            f"{what} must have at least one {lacking}; got shape {shape} (check that the right file was saved)"
+        )
 
 
 def as_rows(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """float16, float32 and float64 as they are, in native byte order; other numbers in the smallest float that holds them."""
+    """float16, float32 and float64 as they are, in native byte order.
+
+    Other numbers in the smallest float that holds them.
+    """
     if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     return array.astype(np.float32 if array.dtype.kind != "f" and array.dtype.itemsize <= 2 else np.float64)
@@ -71,18 +80,29 @@ def column(what: str, values: Any) -> npt.NDArray[Any]:
     """Group ids as one array (n,), kinds not mixed by numpy; `what` is the subject of the message."""
     array = _plain(values)
     if array.ndim != 1:
-        raise InvalidInputError(f"{what} must be one value a row; got shape {array.shape} (pass a one-dimensional array)")
+        raise InvalidInputError(
+            f"{what} must be one value a row; got shape {array.shape} (pass a one-dimensional array)"
+        )
     return array
 
 
 def label_column(what: str, values: Any) -> npt.NDArray[Any]:
-    """Labels as one array (n,), or a table (n, C), which `ClassNames` converts or refuses row by row: it may be one-hot."""
+    """Labels as one array (n,), or a table (n, C), which `ClassNames` converts or refuses row by row.
+
+    It may be one-hot.
+    """
     array = _plain(values)
-    if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(value, (list, tuple, np.ndarray)) for value in array):
+    if (
+        array.dtype.kind == "O"
+        and array.ndim == 1
+        and all(isinstance(value, (list, tuple, np.ndarray)) for value in array)
+    ):
         with contextlib.suppress(ValueError):  # rows of different lengths stay as they are, and are refused by row
             array = np.array(array.tolist())
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
-        raise InvalidInputError(f"{what} must be one value a row; got shape {array.shape} (pass a one-dimensional array)")
+        raise InvalidInputError(
+            f"{what} must be one value a row; got shape {array.shape} (pass a one-dimensional array)"
+        )
     return array
 
 
@@ -104,7 +124,9 @@ def _plain(values: Any) -> npt.NDArray[Any]:
 
 def no_rows(path: str) -> InvalidInputError:
     """The error of a file that holds nothing."""
-    return InvalidInputError(f"{path}: the embeddings must have at least one row; got none (check that the right file was saved)")
+    return InvalidInputError(
+        f"{path}: the embeddings must have at least one row; got none (check that the right file was saved)"
+    )
 
 
 def unreadable(path: str, error: OSError) -> InvalidInputError:

@@ -15,12 +15,12 @@ from optgeom.losses.supcon import SINGLETONS
 class ContrastiveLoss(torch.nn.Module):
     """A loss that is a mean of one term an anchor.
 
-    `loss(...)` is that mean. `loss.sum_and_count(...)`, with the same arguments, gives the sum of the terms and the number of anchors
-    that it runs over: added up over micro-batches or devices before the division they give the mean over all anchors, which the mean
-    of the means of batches does not where the counts differ.
+    `loss(...)` is that mean. `loss.sum_and_count(...)`, with the same arguments, gives the sum of the terms and the
+    number of anchors that it runs over: added up over micro-batches or devices before the division they give the mean
+    over all anchors, which the mean of the means of batches does not where the counts differ.
 
-    Everything is computed in float32 (in float64 where the features are float64), also under autocast. Nothing waits for the device, so
-    values that only it knows (negative weights, labels without a positive) are not checked.
+    Everything is computed in float32 (in float64 where the features are float64), also under autocast. Nothing waits
+    for the device, so values that only it knows (negative weights, labels without a positive) are not checked.
 
     Parameters
     ----------
@@ -31,10 +31,9 @@ class ContrastiveLoss(torch.nn.Module):
     normalize : bool
         Bring every row of the features to length 1.
 
-    Notes
-    -----
-    A batch in which no anchor has a term must not end a training run: the sum is 0, attached to the graph, with gradient 0. The count
-    is 0 under `skip` and all anchors under `zero`; the mean is 0 in both. Do not read this 0 as an attained optimum: look at the count.
+    Notes ----- A batch in which no anchor has a term must not end a training run: the sum is 0, attached to the graph,
+    with gradient 0. The count is 0 under `skip` and all anchors under `zero`; the mean is 0 in both. Do not read this 0
+    as an attained optimum: look at the count.
     """
 
     def __init__(self, temperature: float, singletons: str, normalize: bool) -> None:
@@ -81,10 +80,14 @@ def check_features(features: Any, views: str) -> None:
 def check_labels(labels: Any, length: int, name: str = "labels") -> None:
     """One label a sample."""
     if not isinstance(labels, torch.Tensor):
-        raise InvalidInputError(f"`{name}` must be a tensor of shape ({length},); got {type(labels).__name__} (use torch.as_tensor)")
+        raise InvalidInputError(
+            f"`{name}` must be a tensor of shape ({length},); got {type(labels).__name__} (use torch.as_tensor)"
+        )
     if labels.ndim != 1 or labels.shape[0] != length:
         remedy = "one-hot rows: labels.argmax(1); several classes a sample have no SupCon: see WeightedInfoNCELoss"
-        raise InvalidInputError(f"`{name}` must have shape ({length},), one a sample; got {tuple(labels.shape)} ({remedy})")
+        raise InvalidInputError(
+            f"`{name}` must have shape ({length},), one a sample; got {tuple(labels.shape)} ({remedy})"
+        )
 
 
 def check_anchors(anchors: slice | None, length: int) -> tuple[int, int]:

@@ -7,7 +7,10 @@ from torch import Tensor
 
 
 def class_codes(labels: Tensor) -> Tensor:
-    """(B,) numbers 0 to B - 1, equal where the labels are; their number is not known, so that nothing waits for the device."""
+    """(B,) numbers 0 to B - 1, equal where the labels are.
+
+    Their number is not known, so that nothing waits for the device.
+    """
     ordered, order = torch.sort(labels)
     new = torch.zeros_like(order)
     new[1:] = ordered[1:] != ordered[:-1]

@@ -11,9 +11,10 @@ ENTRIES = 1 << 20  # random numbers held at once
 def draw_others(samples: int, k: int, codes: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """(N, k) images drawn for each of N images, and (N,) how many there are to draw from.
 
-    Without replacement, from all other images, or from those of another class where codes are given. In batches with i.i.d. classes
-    the classes of the negatives of an anchor are then i.i.d. too, exactly as in `optgeom.InfoNCE`; drawn with replacement they would not
-    be, as the same image could come twice. Where fewer than k images are of another class, they are repeated in turn.
+    Without replacement, from all other images, or from those of another class where codes are given. In batches with
+    i.i.d. classes the classes of the negatives of an anchor are then i.i.d. too, exactly as in `optgeom.InfoNCE`; drawn
+    with replacement they would not be, as the same image could come twice. Where fewer than k images are of another
+    class, they are repeated in turn.
     """
     device = generator.device
     images = torch.arange(samples, device=device)

@@ -23,10 +23,11 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
 
         term_i = psi(t_1, ..., t_k),      t_l = ( z_i.n_l - z_i.z_i+ ) / T,
 
-    the positive z_i+ being the next view of the same image, and n_l negatives drawn from that view of other images (UCL) or of images of
-    other classes (SCL), or given. On features at class means t_l = (A_{i, c_l} - 1) / T, and the expectation is the risk of
-    `optgeom.InfoNCE` or, with a psi of one's own, of `optgeom.GeneralizedContrastive`; no constant is left out. Drawn negatives are
-    distinct images, hence i.i.d. in batches with i.i.d. classes; under SCL this needs k images of other classes (fewer are repeated).
+    the positive z_i+ being the next view of the same image, and n_l negatives drawn from that view of other images
+    (UCL) or of images of other classes (SCL), or given. On features at class means t_l = (A_{i, c_l} - 1) / T, and the
+    expectation is the risk of `optgeom.InfoNCE` or, with a psi of one's own, of `optgeom.GeneralizedContrastive`; no
+    constant is left out. Drawn negatives are distinct images, hence i.i.d. in batches with i.i.d. classes; under SCL
+    this needs k images of other classes (fewer are repeated).
 
     Parameters
     ----------
@@ -35,8 +36,8 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
     negatives : int
         k >= 1, where they are drawn; at most N - 1.
     psi : callable, optional
-        From (..., k) to (...): convex, increasing, symmetric, in torch. `InfoNCEPsi()` by default; its parameters are trained along
-        where it is a module.
+        From (..., k) to (...): convex, increasing, symmetric, in torch. `InfoNCEPsi()` by default; its parameters are
+        trained along where it is a module.
     sampling : {"ucl", "scl"}
     seed : int
         Of the draws. Their state is part of `state_dict`, so that a resumed run goes on with the same draws.
@@ -67,7 +68,11 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
         self._generators: dict[str, torch.Generator] = {}
 
     def sum_and_count(
-        self, features: Tensor, labels: Tensor | None = None, negatives: Tensor | None = None, anchors: slice | None = None
+        self,
+        features: Tensor,
+        labels: Tensor | None = None,
+        negatives: Tensor | None = None,
+        anchors: slice | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Sum of the terms and number of anchors (N V of them).
 
@@ -80,7 +85,8 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
         negatives : (N, k, d), optional
             Negatives of each image, for all of its views; drawn from the batch without them.
         anchors : slice, optional
-            Of images, as in `SupConLoss`. The draws are those of the whole batch: devices with the same seed agree on them.
+            Of images, as in `SupConLoss`. The draws are those of the whole batch: devices with the same seed agree on
+            them.
         """
         check_features(features, "several")
         samples, _, size = features.shape
@@ -92,7 +98,9 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
             else:
                 if negatives.ndim != 3 or (negatives.shape[0], negatives.shape[2]) != (samples, size):
                     came = tuple(negatives.shape)
-                    raise InvalidInputError(f"`negatives` must have shape ({samples}, k, {size}), k for each image; got {came}")
+                    raise InvalidInputError(
+                        f"`negatives` must have shape ({samples}, k, {size}), k for each image; got {came}"
+                    )
                 mine = unit[start:stop]
                 away = torch.einsum("nvd,nkd->nvk", mine, self._rows(negatives[start:stop]))
                 scaled = (away - _next_view(mine)[:, :, None]) / self.temperature
@@ -111,7 +119,9 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
         codes = None
         if self.sampling == "scl":
             if labels is None:
-                raise InvalidInputError("`labels` must be given to draw negatives from other classes (scl); got none (or take ucl)")
+                raise InvalidInputError(
+                    "`labels` must be given to draw negatives from other classes (scl); got none (or take ucl)"
+                )
             check_labels(labels, samples)
             codes = class_codes(labels)
         scaled, valid = [], []
@@ -141,7 +151,9 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
             self._generator(torch.device(name)).set_state(held)
 
     def extra_repr(self) -> str:
-        return f"temperature={self.temperature}, negatives={self.negatives}, sampling={self.sampling!r}, seed={self.seed}"
+        return (
+            f"temperature={self.temperature}, negatives={self.negatives}, sampling={self.sampling!r}, seed={self.seed}"
+        )
 
 
 def _next_view(unit: Tensor) -> Tensor:

@@ -20,9 +20,10 @@ class HardContrastiveLoss(ContrastiveLoss):
 
         term_i = mean_p -log( exp(s_ip) / ( exp(s_ip) + sum_{j in H_i} exp(s_ij) ) ),      s_ij = z_i.z_j / T,
 
-    where p runs over the other views of the image, and H_i holds the ceil(share |N_i|) most similar of the negatives N_i: all rows of other
-    images (UCL) or, where labels are given, of images of other classes (SCL). At equal similarities just as many are kept, so the loss is
-    continuous; share = 1 is InfoNCE. H_i is held fixed in the gradient, which is the gradient wherever the choice is unique.
+    where p runs over the other views of the image, and H_i holds the ceil(share |N_i|) most similar of the negatives
+    N_i: all rows of other images (UCL) or, where labels are given, of images of other classes (SCL). At equal
+    similarities just as many are kept, so the loss is continuous; share = 1 is InfoNCE. H_i is held fixed in the
+    gradient, which is the gradient wherever the choice is unique.
 
     On features at class means with all rows of other images as negatives, the expectation is that of the convex psi
     log( 1 + the sum of the largest exp t ): `optgeom.GeneralizedContrastive` takes it.
@@ -42,13 +43,19 @@ class HardContrastiveLoss(ContrastiveLoss):
     Wang, Liu 2021, arXiv 2012.09740, equation 8.
     """
 
-    def __init__(self, temperature: float = 0.1, share: float = 0.1, singletons: str = "zero", normalize: bool = True) -> None:
+    def __init__(
+        self, temperature: float = 0.1, share: float = 0.1, singletons: str = "zero", normalize: bool = True
+    ) -> None:
         super().__init__(temperature, singletons, normalize)
         self.share = _checks.real("share", share, above=0.0, hint="the share of the negatives that counts; 1 for all")
         if self.share > 1:
-            raise InvalidInputError(f"`share` must be in (0, 1]; got {share!r} (the share of the negatives that counts)")
+            raise InvalidInputError(
+                f"`share` must be in (0, 1]; got {share!r} (the share of the negatives that counts)"
+            )
 
-    def sum_and_count(self, features: Tensor, labels: Tensor | None = None, anchors: slice | None = None) -> tuple[Tensor, Tensor]:
+    def sum_and_count(
+        self, features: Tensor, labels: Tensor | None = None, anchors: slice | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Sum of the terms and number of anchors.
 
         Parameters

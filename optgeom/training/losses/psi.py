@@ -28,7 +28,9 @@ class InfoNCEPsi(torch.nn.Module):
 
     def __init__(self, alpha: float = 1.0, negatives_reduction: str = "sum") -> None:
         super().__init__()
-        self.alpha = _checks.real("alpha", alpha, at_least=0.0, hint="1 keeps the positive in the denominator, 0 leaves it out")
+        self.alpha = _checks.real(
+            "alpha", alpha, at_least=0.0, hint="1 keeps the positive in the denominator, 0 leaves it out"
+        )
         self.negatives_reduction = _checks.choice("negatives_reduction", negatives_reduction, REDUCTIONS)
 
     def forward(self, t: Tensor) -> Tensor:

@@ -4,9 +4,9 @@ For anchors i and the similarities s_ij of all B rows,
 
     l_i = log sum_{j != i} c_ij exp(s_ij),      p_i = sum_{j != i} t_ij s_ij,
 
-with s_ij = z_i.z_j / T, or -|z_i - z_j|^2 / T. Forward and backward go through blocks of rows and compute each block of similarities
-anew, so that only z and l are kept between them: O(B d) in place of O(B^2). With G_ij = g_i exp(s_ij + log c_ij - l_i) + h_i t_ij, where g
-and h are the incoming gradients of l and p,
+with s_ij = z_i.z_j / T, or -|z_i - z_j|^2 / T. Forward and backward go through blocks of rows and compute each block of
+similarities anew, so that only z and l are kept between them: O(B d) in place of O(B^2). With G_ij = g_i exp(s_ij + log
+c_ij - l_i) + h_i t_ij, where g and h are the incoming gradients of l and p,
 
     dz = (G + G') z / T,      or      2 ( (G + G') z - diag((G + G') 1) z ) / T.
 
@@ -44,7 +44,8 @@ class Rows:
     euclidean : bool
         -|z_i - z_j|^2 / T in place of z_i.z_j / T.
     contrast : callable, optional
-        (rows, similarities of shape (b, B)) -> (b, B) log c; -inf leaves a row out. A constant for the gradient. All others without it.
+        (rows, similarities of shape (b, B)) -> (b, B) log c; -inf leaves a row out. A constant for the gradient. All
+        others without it.
     targets : callable, optional
         rows -> (b, B) t, zero for the anchor itself. A constant for the gradient.
     """
@@ -73,7 +74,8 @@ class Rows:
 
 
 def row_terms(z: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-    """(A,) l, p and the mass sum_j t_ij of each anchor; l is -inf where nothing is contrasted with, p and the mass 0 without targets.
+    """(A,) l, p and the mass sum_j t_ij of each anchor; l is -inf where nothing is contrasted with, p and the mass 0
+    without targets.
 
     z is (B, d) in the type in which everything is computed.
     """
@@ -122,14 +124,19 @@ class _RowTerms(torch.autograd.Function):
 
 
 def _gradient_of_all(z: Tensor, norm: Tensor, log_grad: Tensor, _: Tensor, rows: Rows) -> Tensor:
-    """All rows are anchors and s is symmetric, so a block of rows of G' has the same similarities: one product in place of two."""
+    """All rows are anchors and s is symmetric, so a block of rows of G' has the same similarities.
+
+    One product in place of two.
+    """
     gradient = torch.empty_like(z)
     norms = _norms(z, rows)
     buffer, other = rows.buffer(z), rows.buffer(z)
     for block in rows.blocks(z):
         similarities = _similarities(z, norms, rows, block, buffer)
         _mask(similarities, rows, block)
-        transposed = torch.sub(similarities, norm[None, :], out=other[: similarities.shape[0]]).exp_().mul_(log_grad[None, :])
+        transposed = (
+            torch.sub(similarities, norm[None, :], out=other[: similarities.shape[0]]).exp_().mul_(log_grad[None, :])
+        )
         pull = similarities.sub_(norm[block, None]).exp_().mul_(log_grad[block, None]).add_(transposed)
         torch.mm(pull, z, out=gradient[block])
         if rows.euclidean:

@@ -33,9 +33,13 @@ class SoftSupConLoss(ContrastiveLoss):
 
     def __init__(self, temperature: float = 0.1, epsilon: float = 0.1, normalize: bool = True) -> None:
         super().__init__(temperature, "zero", normalize)
-        self.epsilon = _checks.real("epsilon", epsilon, above=0.0, hint="the weight across classes, in (0, 1]; for 0 use SupConLoss")
+        self.epsilon = _checks.real(
+            "epsilon", epsilon, above=0.0, hint="the weight across classes, in (0, 1]; for 0 use SupConLoss"
+        )
         if self.epsilon > 1:
-            raise InvalidInputError(f"`epsilon` must be in (0, 1]; got {epsilon!r} (it is the weight across classes, 1 the weight within)")
+            raise InvalidInputError(
+                f"`epsilon` must be in (0, 1]; got {epsilon!r} (it is the weight across classes, 1 the weight within)"
+            )
 
     def sum_and_count(self, features: Tensor, labels: Tensor, anchors: slice | None = None) -> tuple[Tensor, Tensor]:
         """Sum of the terms and number of anchors; arguments as in `SupConLoss`, labels required."""

@@ -17,8 +17,9 @@ class SupConLoss(ContrastiveLoss):
 
         term_i = log sum_{j != i} exp(z_i.z_j / T) - (1/|P_i|) sum_{p in P_i} z_i.z_p / T,       P_i the other rows of its class.
 
-    On features that sit at class means its expectation over i.i.d. batches is the risk of `optgeom.SupCon` with this batch size and
-    number of views, and on one batch that of `optgeom.SupConFullBatch`; no constant is left out. SimCLR is this loss without labels.
+    On features that sit at class means its expectation over i.i.d. batches is the risk of `optgeom.SupCon` with this
+    batch size and number of views, and on one batch that of `optgeom.SupConFullBatch`; no constant is left out. SimCLR
+    is this loss without labels.
 
     The positives enter as z_i . (sum of the class - z_i), so that time is O(B^2 d) and memory O(B d).
 
@@ -38,7 +39,11 @@ class SupConLoss(ContrastiveLoss):
     """
 
     def __init__(
-        self, temperature: float = 0.1, base_temperature: float | None = None, singletons: str = "zero", normalize: bool = True
+        self,
+        temperature: float = 0.1,
+        base_temperature: float | None = None,
+        singletons: str = "zero",
+        normalize: bool = True,
     ) -> None:
         super().__init__(temperature, singletons, normalize)
         if base_temperature is not None:
@@ -46,7 +51,9 @@ class SupConLoss(ContrastiveLoss):
             base_temperature = _checks.real("base_temperature", base_temperature, above=0.0, hint=hint)
         self.base_temperature = base_temperature
 
-    def sum_and_count(self, features: Tensor, labels: Tensor | None = None, anchors: slice | None = None) -> tuple[Tensor, Tensor]:
+    def sum_and_count(
+        self, features: Tensor, labels: Tensor | None = None, anchors: slice | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Sum of the terms and number of anchors.
 
         Parameters
@@ -54,16 +61,19 @@ class SupConLoss(ContrastiveLoss):
         features : (N, V, d) or (B, d)
             V views of each of N images, or rows.
         labels : (N,) or (B,), optional
-            Class of each image or row, any integers; without labels every image is its own class (SimCLR), which needs V >= 2.
+            Class of each image or row, any integers; without labels every image is its own class (SimCLR), which needs
+            V >= 2.
         anchors : slice, optional
-            Of images or rows: only their terms are summed, all rows are contrasted with. So each device takes its own part of the
-            gathered features.
+            Of images or rows: only their terms are summed, all rows are contrasted with. So each device takes its own
+            part of the gathered features.
         """
         check_features(features, "any")
         samples, views = features.shape[0], features.shape[1] if features.ndim == 3 else 1
         if labels is None:
             if views == 1:
-                raise InvalidInputError("`labels` must be given for features of one view; got none (without labels: two views or more)")
+                raise InvalidInputError(
+                    "`labels` must be given for features of one view; got none (without labels: two views or more)"
+                )
             codes = torch.arange(samples, device=features.device)
         else:
             check_labels(labels, samples)

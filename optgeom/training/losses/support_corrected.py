@@ -18,12 +18,13 @@ class SupportCorrectedLoss(ContrastiveLoss):
         term_i = mean_p log( alpha + sum_j m_ij exp(s_ij - s_ip) ),      s_ij = z_i.z_j / T,
         m_ij   = 1 - rho + rho 1{j in the support of i} K / K_i,
 
-    where p runs over the other views of the image and j over the K rows of all other images, of which K_i are in the support. The masses
-    sum to K for every rho, so values at different rho compare: rho = 0 is InfoNCE with all K rows, rho = 1 has the own support only.
-    alpha = 0 is the asymptotic form -E s_p + log( K E exp s ) of the theory; alpha = 1 puts the positive into the denominator.
+    where p runs over the other views of the image and j over the K rows of all other images, of which K_i are in the
+    support. The masses sum to K for every rho, so values at different rho compare: rho = 0 is InfoNCE with all K rows,
+    rho = 1 has the own support only. alpha = 0 is the asymptotic form -E s_p + log( K E exp s ) of the theory; alpha =
+    1 puts the positive into the denominator.
 
-    How concentrated positives are within a support, in units of the latents or of their normalised free part, is a matter of the data,
-    not of this loss.
+    How concentrated positives are within a support, in units of the latents or of their normalised free part, is a
+    matter of the data, not of this loss.
 
     Parameters
     ----------
@@ -43,13 +44,22 @@ class SupportCorrectedLoss(ContrastiveLoss):
     """
 
     def __init__(
-        self, temperature: float = 0.1, rho: float = 1.0, alpha: float = 0.0, singletons: str = "zero", normalize: bool = True
+        self,
+        temperature: float = 0.1,
+        rho: float = 1.0,
+        alpha: float = 0.0,
+        singletons: str = "zero",
+        normalize: bool = True,
     ) -> None:
         super().__init__(temperature, singletons, normalize)
         self.rho = _checks.real("rho", rho, at_least=0.0, hint="the share of negatives from the own support")
         if self.rho > 1:
-            raise InvalidInputError(f"`rho` must be in [0, 1]; got {rho!r} (the share of negatives from the own support)")
-        self.alpha = _checks.real("alpha", alpha, at_least=0.0, hint="1 keeps the positive in the denominator, 0 leaves it out")
+            raise InvalidInputError(
+                f"`rho` must be in [0, 1]; got {rho!r} (the share of negatives from the own support)"
+            )
+        self.alpha = _checks.real(
+            "alpha", alpha, at_least=0.0, hint="1 keeps the positive in the denominator, 0 leaves it out"
+        )
 
     def sum_and_count(self, features: Tensor, supports: Tensor, anchors: slice | None = None) -> tuple[Tensor, Tensor]:
         """Sum of the terms and number of anchors.
@@ -59,8 +69,8 @@ class SupportCorrectedLoss(ContrastiveLoss):
         features : (N, V, d)
             V >= 2 views of each of N images.
         supports : (N,) or (N, N)
-            The support of each image, any integers, equal where it is shared (the slice of a sphere, the value of a fixed factor); or a
-            boolean mask, true at (i, j) where image j lies in the support of image i.
+            The support of each image, any integers, equal where it is shared (the slice of a sphere, the value of a
+            fixed factor); or a boolean mask, true at (i, j) where image j lies in the support of image i.
         anchors : slice, optional
             Of images, as in `SupConLoss`.
         """
@@ -69,7 +79,9 @@ class SupportCorrectedLoss(ContrastiveLoss):
         mask = isinstance(supports, torch.Tensor) and supports.ndim == 2
         if mask and (supports.shape != (samples, samples) or supports.dtype != torch.bool):
             came = f"{tuple(supports.shape)} of {supports.dtype}"
-            raise InvalidInputError(f"`supports` must be labels ({samples},) or a boolean mask ({samples}, {samples}); got {came}")
+            raise InvalidInputError(
+                f"`supports` must be labels ({samples},) or a boolean mask ({samples}, {samples}); got {came}"
+            )
         if not mask:
             check_labels(supports, samples, "supports")
         start, stop = check_anchors(anchors, samples)
@@ -90,7 +102,9 @@ class SupportCorrectedLoss(ContrastiveLoss):
             return masses.masked_fill_(images[block, None] == images[None, :], 0.0).log_()
 
         part = slice(start * views, stop * views)
-        log_sum, _, _ = row_terms(unit.flatten(0, 1), Rows(self.temperature, part.start, part.stop, contrast=log_masses))
+        log_sum, _, _ = row_terms(
+            unit.flatten(0, 1), Rows(self.temperature, part.start, part.stop, contrast=log_masses)
+        )
         terms = log_ratio(log_sum, positive_similarities(unit, self.temperature)[part], self.alpha)
         if self.rho == 0:
             return self._total(terms, torch.full_like(terms, every) > 0)

@@ -15,7 +15,10 @@ def positive_similarities(views: Tensor, temperature: float) -> Tensor:
 
 
 def log_ratio(log_sum: Tensor, positives: Tensor, alpha: float) -> Tensor:
-    """(A,) mean over the positives p of log( alpha + exp(l - s_p) ); an l of -inf leaves log alpha, and -inf where alpha is 0."""
+    """(A,) mean over the positives p of log( alpha + exp(l - s_p) ).
+
+    An l of -inf leaves log alpha, and -inf where alpha is 0.
+    """
     if alpha == 0:
         return log_sum - positives.mean(dim=1)
     return torch.logaddexp(log_sum[:, None] - positives, positives.new_full((), math.log(alpha))).mean(dim=1)

@@ -75,7 +75,8 @@ class WeightedInfoNCELoss(TargetLoss):
         ----------
         features : (B, d)
         weights : (B, B)
-            Non-negative and finite, which is not checked; symmetric or not. The diagonal is ignored and no gradient flows back to them.
+            Non-negative and finite, which is not checked; symmetric or not. The diagonal is ignored and no gradient
+            flows back to them.
         anchors : slice, optional
             Of rows, as in `SupConLoss`.
         """
@@ -83,7 +84,9 @@ class WeightedInfoNCELoss(TargetLoss):
         size = features.shape[0]
         if not isinstance(weights, torch.Tensor) or weights.shape != (size, size):
             came: Any = tuple(weights.shape) if isinstance(weights, torch.Tensor) else type(weights).__name__
-            raise InvalidInputError(f"`weights` must be a tensor of shape ({size}, {size}), the rows of the features; got {came}")
+            raise InvalidInputError(
+                f"`weights` must be a tensor of shape ({size}, {size}), the rows of the features; got {came}"
+            )
         given = weights.detach()
         kind = torch.float64 if torch.float64 in (features.dtype, weights.dtype) else torch.float32
         into = torch.float64 if features.dtype == torch.float64 else torch.float32
@@ -98,7 +101,10 @@ class WeightedInfoNCELoss(TargetLoss):
 
 
 def softmax_targets(log_weights: Tensor, block: slice, into: torch.dtype) -> Tensor:
-    """w~ of a block of rows from its log weights, which are overwritten; a row that is alone has no positive, hence zeros."""
+    """w~ of a block of rows from its log weights, which are overwritten.
+
+    A row that is alone has no positive, hence zeros.
+    """
     if log_weights.shape[1] == 1:
         return torch.zeros_like(log_weights, dtype=into)
     log_weights.diagonal(block.start).fill_(-torch.inf)
@@ -109,6 +115,8 @@ def label_table(labels: Any, size: int) -> Tensor:
     """Continuous labels as (B, p) float32 or float64."""
     if not isinstance(labels, torch.Tensor) or labels.ndim not in (1, 2) or labels.shape[0] != size:
         came: Any = tuple(labels.shape) if isinstance(labels, torch.Tensor) else type(labels).__name__
-        raise InvalidInputError(f"`labels` must be a tensor of shape ({size},) or ({size}, p), one row a sample; got {came}")
+        raise InvalidInputError(
+            f"`labels` must be a tensor of shape ({size},) or ({size}, p), one row a sample; got {came}"
+        )
     table = labels.detach().reshape(size, -1)
     return table if table.dtype == torch.float64 else table.float()

@@ -36,7 +36,10 @@ class XCLRLoss(TargetLoss):
         self.label_temperature = _checks.real("label_temperature", label_temperature, above=0.0, hint=hint)
 
     def sum_and_count(self, features: Tensor, labels: Tensor, anchors: slice | None = None) -> tuple[Tensor, Tensor]:
-        """Sum of the terms and number of anchors; `features` (B, d), `labels` (B, p) label embeddings, `anchors` a slice of rows."""
+        """Sum of the terms and number of anchors.
+
+        `features` (B, d), `labels` (B, p) label embeddings, `anchors` a slice of rows.
+        """
         check_features(features, "none")
         unit = torch.nn.functional.normalize(label_table(labels, features.shape[0]), dim=1)
         into = torch.float64 if features.dtype == torch.float64 else torch.float32

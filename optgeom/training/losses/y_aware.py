@@ -15,7 +15,8 @@ class YAwareLoss(TargetLoss):
 
         term_i = log sum_{j != i} exp(s_ij) - sum_{j != i} w~_ij s_ij,      w~ = w with rows normalised to 1.
 
-    Weights are kept in logarithms, so a bandwidth far below the distances of labels leaves the nearest sample as the positive.
+    Weights are kept in logarithms, so a bandwidth far below the distances of labels leaves the nearest sample as the
+    positive.
 
     Parameters
     ----------
@@ -32,13 +33,18 @@ class YAwareLoss(TargetLoss):
     Dufumier et al. 2021, arXiv 2106.08808.
     """
 
-    def __init__(self, temperature: float = 0.1, bandwidth: float = 1.0, similarity: str = "cosine", paper: bool = False) -> None:
+    def __init__(
+        self, temperature: float = 0.1, bandwidth: float = 1.0, similarity: str = "cosine", paper: bool = False
+    ) -> None:
         super().__init__(temperature, similarity, "zero")
         self.bandwidth = _checks.real("bandwidth", bandwidth, above=0.0, hint="in the unit of the labels")
         self.paper = bool(paper)
 
     def sum_and_count(self, features: Tensor, labels: Tensor, anchors: slice | None = None) -> tuple[Tensor, Tensor]:
-        """Sum of the terms and number of anchors; `features` (B, d), `labels` (B,) or (B, p) finite numbers, `anchors` a slice of rows."""
+        """Sum of the terms and number of anchors.
+
+        `features` (B, d), `labels` (B,) or (B, p) finite numbers, `anchors` a slice of rows.
+        """
         check_features(features, "none")
         scaled = label_table(labels, features.shape[0]) / (self.bandwidth if self.paper else self.bandwidth * 2**0.5)
         into = torch.float64 if features.dtype == torch.float64 else torch.float32

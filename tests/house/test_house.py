@@ -1,0 +1,189 @@
+"""The order of the rooms, read from the source: who may import whom, and which packages are imported where."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import optgeom
+
+PACKAGE = Path(optgeom.__file__).parent
+ROOT = PACKAGE.parent
+
+# Sampling is above realization: points under a law of full support, the anchor left out, ARE a weighted program, with
+# its verdict. Imports go to earlier lines, or stay within one line where its rooms are joined by "&"; rooms joined by
+# "|" do not know each other.
+ORDER = """
+errors
+_numerics & _checks & _shown & _files & _numpy_files & _workers
+classes & profiles & _class_values & _labels & counts_files & labels_files
+losses
+programs
+certificates
+prototypes & geometry & geometry_files & wording
+solvers
+collapse | realization | embeddings
+sampling
+plotting
+training
+"""
+LEVELS = [(line.replace("|", "&").split(" & "), "|" in line) for line in ORDER.strip().splitlines()]
+LEVEL = {room.strip(): number for number, (rooms, _) in enumerate(LEVELS) for room in rooms}
+PARALLEL = {room.strip() for rooms, parallel in LEVELS if parallel for room in rooms}
+
+# Where a package may be imported at all; everywhere outside training only inside functions.
+OPTIONAL = {
+    "cvxpy": {"solvers/conic.py"},
+    "clarabel": {"solvers/conic.py"},
+    "torch": {"training/", "geometry_files.py", "embeddings/readers/torch_files.py"},
+    "pyarrow": {"embeddings/readers/", "collapse/scan_table.py"},
+    "safetensors": {"geometry_files.py"},
+    "torchmetrics": {"training/"},
+    "torchvision": {"training/"},
+    "jinja2": {"plotting/"},
+    "markupsafe": {"plotting/"},
+    "matplotlib": {"plotting/"},
+    "mpl_toolkits": {"plotting/"},
+}
+CORE = {"numpy", "scipy", "optgeom"}
+
+
+def sources(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room(path: Path) -> str:
+    return relative(path).split("/")[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Dotted names imported by a file, and whether at its top level; what only a type checker sees is left out."""
+
+    def visit(node: ast.AST, top: bool) -> Iterator[tuple[str, bool]]:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from ((f"{node.module}.{alias.name}", top) for alias in node.names)
+        inside = top and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, inside)
+
+    return visit(ast.parse(path.read_text(encoding="utf-8")), True)
+
+
+def test_every_room_has_its_place():
+    found = {room(path) for path in sources(PACKAGE)} - {"__init__"}
+    assert found <= set(LEVEL), f"not in ORDER: {sorted(found - set(LEVEL))}"
+
+
+@pytest.mark.parametrize("path", [path for path in sources(PACKAGE) if path != PACKAGE / "__init__.py"], ids=relative)
+def test_imports_run_one_way(path):
+    here = room(path)
+    for name, _ in imports(path):
+        parts = name.split(".")
+        assert parts[0] != "optgeom_cli", "nobody imports the command line"
+        if parts[0] != "optgeom":
+            continue
+        there = parts[1]
+        assert there in LEVEL, f"{name} is no room"
+        allowed = LEVEL[there] < LEVEL[here] or there == here or (LEVEL[there] == LEVEL[here] and here not in PARALLEL)
+        assert allowed, f"{relative(path)} imports {name}: {there} comes after {here}"
+
+
+@pytest.mark.parametrize("folder", ["optgeom", "cli", "tests", "benchmarks", "docs"])
+def test_files_are_short(folder):
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in sources(ROOT / folder)
+    }
+    assert lengths
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert project["version"] == optgeom.__version__
+    assert f"version: {optgeom.__version__}" in citation.splitlines()
+    assert f"## {optgeom.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_pictures_compute_nothing():
+    for path in sources(PACKAGE / "plotting"):
+        assert not any(name.startswith("optgeom.solvers") for name, _ in imports(path))
+
+
+@pytest.mark.parametrize("path", sources(PACKAGE), ids=relative)
+def test_heavy_packages_stay_where_they_are_used(path):
+    for name, top in imports(path):
+        package = name.split(".")[0]
+        if package in OPTIONAL:
+            places = OPTIONAL[package]
+            assert any(
+                relative(path) == place or (place.endswith("/") and relative(path).startswith(place))
+                for place in places
+            ), name
+        if top and room(path) != "training":
+            assert package in CORE or package in sys.stdlib_module_names, f"{relative(path)} imports {name} at its top"
+
+
+def test_nobody_imports_the_command_line():
+    for path in sources(ROOT / "benchmarks"):
+        assert not any(name.startswith("optgeom_cli") for name, _ in imports(path))
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=paths)
+
+
+def test_works_without_the_optional_packages():
+    blocked = (
+        "cvxpy",
+        "clarabel",
+        "torch",
+        "matplotlib",
+        "pyarrow",
+        "safetensors",
+        "sklearn",
+        "jinja2",
+        "dask",
+        "joblib",
+    )
+    code = f"import sys\nfor name in {blocked}: sys.modules[name] = None\nimport optgeom as og\n"
+    code += "geometry = og.solve(og.ClassDistribution.from_counts([5, 3, 1]), og.SupCon())\nprint(geometry.certificate.certified)"
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "True"
+
+
+def test_import_loads_nothing_slow():
+    slow = ("cvxpy", "clarabel", "torch", "matplotlib", "pyarrow", "rich", "typer")
+    done = run_python(f"import sys, optgeom\nprint([name for name in {slow} if name in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("name", optgeom.__all__)
+def test_public_names_are_documented(name):
+    doc = getattr(optgeom, name).__doc__
+    assert doc is not None and len(doc.strip()) > 20
+    assert not doc.startswith(f"{name}("), "the docstring that a dataclass makes of its fields says nothing"
+
+
+def test_public_names_are_sorted_and_there():
+    assert list(optgeom.__all__) == sorted(optgeom.__all__)
+    assert all(hasattr(optgeom, name) for name in optgeom.__all__)
