@@ -11,7 +11,7 @@ import _store
 import _tables
 from _harness import OURS, Row
 
-from optgeom import _files
+from optgeom.inputs import files
 
 # Rivals drawn beside our curves: label -> table and case whose rows hold them, the solver, and on which side of its end
 # the label has room.
@@ -63,7 +63,7 @@ def growth(
             _label(time, points[-1], label, GREY, side)
     for panel, title in ((time, "time (s)"), (memory, "memory of arrays (MiB)")):
         _dress(panel, title, axis)
-    with _files.atomic_path(path) as temporary:
+    with files.atomic_path(path) as temporary:
         figure.savefig(temporary, format="png", dpi=200, metadata={"Software": None})
 
 

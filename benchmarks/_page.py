@@ -12,7 +12,7 @@ from _harness import Row
 from _machine import DATE, LOAD
 from _suite import Table
 
-from optgeom import _files
+from optgeom.inputs import files
 
 MACHINES, MISSED = "machines", "missed"
 ALWAYS = (DATE, "BLAS threads", LOAD)  # told run by run even where all agree
@@ -37,7 +37,7 @@ def write(into: Path, tables: Mapping[str, Table], figures: Path) -> None:
             table.figure(rows, picture, results)
     text = replace_between(text, MACHINES, _machines(_store.read_machines(results)))
     text = replace_between(text, MISSED, "\n".join(missed) or "None.")
-    _files.write_text(page, text)
+    files.write_text(page, text)
 
 
 def _section(table: Table, rows: Sequence[Row], picture: str) -> str:

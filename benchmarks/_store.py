@@ -14,7 +14,7 @@ from typing import Any
 
 from _harness import Row
 
-from optgeom import _files
+from optgeom.inputs import files
 
 MACHINES = "machines.csv"
 CONVERT: dict[str, Callable[[str], Any]] = {
@@ -90,5 +90,5 @@ def _cell(value: Any) -> Any:
 
 def _write(path: Path, header: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _files.atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with files.atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *lines])

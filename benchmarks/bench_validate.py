@@ -27,9 +27,9 @@ import numpy as np
 from _harness import OURS, Row, in_fresh_process, memory_mb, wait_for_quiet, watched
 from _suite import Effort, Table
 
-from optgeom.embeddings.class_names import ClassNames
-from optgeom.embeddings.collect import collect
-from optgeom.embeddings.first_pass import FirstPass
+from optgeom.embeddings.moments.class_names import ClassNames
+from optgeom.embeddings.moments.collect import collect
+from optgeom.embeddings.moments.first_pass import FirstPass
 from optgeom.embeddings.readers.open import open_embeddings
 
 DIM = 256

@@ -144,9 +144,9 @@ def unfinished(results: Path) -> list[str]:
 
 def remember(results: Path, left: Sequence[str]) -> None:
     if left:
-        from optgeom import _files
+        from optgeom.inputs import files
 
-        _files.write_text(results / UNFINISHED, "\n".join(left) + "\n")
+        files.write_text(results / UNFINISHED, "\n".join(left) + "\n")
     else:
         (results / UNFINISHED).unlink(missing_ok=True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from optgeom import _files
+from optgeom.inputs import files
 from optgeom.realization.api import Realization, realize
 from optgeom.realization.weights import Weights
 
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
     if "--write" in argv:
         page = PAGE.read_text(encoding="utf-8")
         before, rest = page.split(BEGIN)
-        _files.write_text(PAGE, f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+        files.write_text(PAGE, f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
         draw(PAGE.parent / "images" / "weighting-line.png")
     return 0
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, linear, normalize, scaled_dot_product_attention
 
-from optgeom import _files
+from optgeom.inputs import files
 from optgeom.realization.api import Realization, realize
 from optgeom.realization.weights import Weights
 
@@ -165,7 +165,7 @@ def main(argv: list[str]) -> int:
     if "--write" in argv:
         page = PAGE.read_text(encoding="utf-8")
         before, rest = page.split(BEGIN)
-        _files.write_text(PAGE, f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+        files.write_text(PAGE, f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
         draw(labels, PAGE.parent / "images" / "x-clr-captions.png")
     return 0
 

@@ -14,8 +14,8 @@ from optgeom import _checks
 from optgeom import prototypes as _prototypes
 from optgeom._numerics import Array, arccos_clipped, read_only
 from optgeom.certificates.certificate import Certificate
-from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.programs import group_matrix
 
 COINCIDENT_COSINE = 1 - 1e-9
@@ -275,25 +275,25 @@ class Geometry:
 
         Above 1000 classes groups stand for classes.
         """
-        from optgeom import geometry_files
+        from optgeom import io
 
-        return geometry_files.as_dict(self, full)
+        return io.as_dict(self, full)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `.npz` or `.json` (versioned, nothing pickled); `Geometry.load` reads it back."""
-        from optgeom import geometry_files
+        from optgeom import io
 
-        geometry_files.save(self, path)
+        io.save(self, path)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Geometry:
         """Read a geometry written by `save`; raises `InvalidInputError` for any other file."""
-        from optgeom import geometry_files
+        from optgeom import io
 
-        return geometry_files.load(path)
+        return io.load(path)
 
     def save_prototypes(self, path: str | os.PathLike[str], dim: int | None = None) -> None:
         """Write `prototypes(dim)` to `.npy`, `.npz`, `.csv`, `.pt` or `.safetensors`, with class names where the format has room."""
-        from optgeom import geometry_files
+        from optgeom import io
 
-        geometry_files.save_prototypes(self, path, dim)
+        io.save_prototypes(self, path, dim)

@@ -97,12 +97,12 @@ MUTANTS = (
     ),
     Mutant(
         "n - 1 in rho^2",
-        (("optgeom/embeddings/directions.py", "pairs = n * (n - 1)", "pairs = n * n"),),
+        (("optgeom/embeddings/statistics/directions.py", "pairs = n * (n - 1)", "pairs = n * n"),),
         ("embeddings/test_statistics_directions.py",),
     ),
     Mutant(
         "1/2 in the second-order standard error",
-        (("optgeom/embeddings/intervals.py", "terms.cross / 2 + square * own[:, None] / 2", "terms.cross / 2 + square * own[:, None]"),),
+        (("optgeom/embeddings/statistics/intervals.py", "terms.cross / 2 + square * own[:, None] / 2", "terms.cross / 2 + square * own[:, None]"),),
         ("embeddings/test_statistics_intervals.py",),
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ import typer
 from optgeom_cli.output import UsageError, notice
 
 if TYPE_CHECKING:
-    from optgeom.classes import ClassDistribution
+    from optgeom.inputs.classes import ClassDistribution
 
 _PANEL = "Classes (exactly one source)"
 
@@ -110,7 +110,7 @@ def read_classes(
         raise UsageError(f"--ignore-label goes with --labels; got {given[0]} (leave it out)")
     power = sampler_power(sampler)
 
-    from optgeom.classes import ClassDistribution
+    from optgeom.inputs.classes import ClassDistribution
 
     if counts is not None:
         classes = ClassDistribution.from_counts(parse_numbers("counts", counts, "900,50,50"), drop_empty=drop_empty)
@@ -121,7 +121,7 @@ def read_classes(
     elif counts_file is not None:
         classes = ClassDistribution.from_file(counts_file, drop_empty=drop_empty)
     elif labels is not None:
-        from optgeom.labels_files import read_labels
+        from optgeom.inputs.labels_files import read_labels
 
         classes = ClassDistribution.from_labels(read_labels(labels), ignore=ignore_label or ())
     else:
@@ -150,8 +150,8 @@ def sampler_power(sampler: str | None) -> float:
 
 def parse_numbers(parameter: str, text: str, example: str) -> list[int | float]:
     """Numbers separated by commas, exact where they are whole."""
-    from optgeom.counts_files import is_number, number_of
     from optgeom.errors import InvalidInputError
+    from optgeom.inputs.counts_files import is_number, number_of
 
     parts = [part.strip() for part in text.split(",")]
     for index, part in enumerate(parts):

@@ -55,15 +55,15 @@ def read_label_table(path: Path, wanted: Sequence[str] = ()) -> LabelTable:
     """
     import numpy as np
 
-    from optgeom import _numpy_files
     from optgeom.errors import InvalidInputError
+    from optgeom.inputs import numpy_files
 
     try:
         if path.suffix.lower() == ".npy":
             if wanted:
                 raise InvalidInputError(f"--label-column needs a table with headings; got {path} (slice the array)")
             with open(path, "rb") as file:
-                return LabelTable(_numpy_files.read_array(file))
+                return LabelTable(numpy_files.read_array(file))
         # An empty cell between commas must not let its neighbours move up.
         lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
         rows = [[cell.strip() for cell in line.split(",")] if "," in line else line.split() for line in lines]

@@ -14,8 +14,8 @@ from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_op
 from optgeom_cli.summary import print_summary
 
 if TYPE_CHECKING:
-    from optgeom.classes import ClassDistribution
     from optgeom.collapse.loss_values import LossValues
+    from optgeom.inputs.classes import ClassDistribution
     from optgeom.losses.base import Loss
 
 _PANEL = "Output"
@@ -96,7 +96,7 @@ def _simclr(
             f"--simclr must be 2 pairs or more; got {pairs} (the pairs of a batch are each other's negatives)"
         )
 
-    from optgeom.classes import ClassDistribution
+    from optgeom.inputs.classes import ClassDistribution
     from optgeom.losses import SupConFullBatch
 
     temperature = loss_input.DEFAULT_TEMPERATURE if loss_options.temperature is None else loss_options.temperature

@@ -114,10 +114,10 @@ def exit_on_error() -> Iterator[None]:
 
 def check_picture(plot: Path) -> None:
     """Refuse a `--plot` that cannot be written before the work, not after it."""
-    from optgeom import _files
+    from optgeom.inputs import files
     from optgeom.plotting import require_matplotlib
 
     if plot.suffix.lower() not in PICTURES:
         raise UsageError(f"--plot must end in {', '.join(PICTURES)}; got {str(plot)!r}")
-    _files.check_target(plot)
+    files.check_target(plot)
     require_matplotlib()

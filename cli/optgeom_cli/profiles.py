@@ -27,7 +27,7 @@ def profiles(
 
 
 def _list(json_output: bool) -> None:
-    from optgeom.profiles import describe, formula_usages, list_profiles
+    from optgeom.inputs.profiles import describe, formula_usages, list_profiles
 
     known = [describe(name) for name in list_profiles()]
     usages = formula_usages()
@@ -63,7 +63,7 @@ def _show(name: str, json_output: bool) -> None:
     from rich import box
     from rich.table import Table
 
-    from optgeom.profiles import describe, load
+    from optgeom.inputs.profiles import describe, load
 
     profile = load(name)
     summary: dict[str, Any] = {**describe(name), "names": profile.names}

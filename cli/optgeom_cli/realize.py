@@ -118,9 +118,9 @@ def realize(
     if out is not None:
         if out.suffix.lower() not in (".npy", ".csv"):
             raise UsageError(f"--out must end in .npy, .csv; got {str(out)!r}")
-        from optgeom import _files
+        from optgeom.inputs import files
 
-        _files.check_target(out)
+        files.check_target(out)
     if plot is not None:
         check_picture(plot)
     parameters = {
@@ -179,7 +179,7 @@ def _read(
             raise UsageError(
                 "--label-column belongs to --scheme y-aware and x-clr (classes are the column named label, y, target or class)"
             )
-        from optgeom.labels_files import read_labels
+        from optgeom.inputs.labels_files import read_labels
 
         values: Any = read_labels(labels)
     else:
@@ -208,18 +208,18 @@ def _read(
 
 
 def _matrix(path: Path) -> Any:
-    from optgeom import _numpy_files
     from optgeom.errors import InvalidInputError
+    from optgeom.inputs import numpy_files
 
     try:
         with open(path, "rb") as file:
             if path.suffix.lower() != ".npz":
-                return _numpy_files.read_array(file)
+                return numpy_files.read_array(file)
             from scipy.sparse import load_npz
 
             return load_npz(file)
-    except (OSError, TypeError, AttributeError, *_numpy_files.DAMAGE) as error:
-        why = _numpy_files.reason(error)
+    except (OSError, TypeError, AttributeError, *numpy_files.DAMAGE) as error:
+        why = numpy_files.reason(error)
         raise InvalidInputError(
             f"`weights` must be an .npy matrix or a scipy sparse .npz; cannot read {path} ({why})"
         ) from error
@@ -230,7 +230,7 @@ def _write(found: Realization, path: Path, dim: int | None) -> None:
 
     import numpy as np
 
-    from optgeom import _files
+    from optgeom.inputs import files
 
     table = (found if found.cailliez is None else found.cailliez).embedding(dim)
     buffer = io.BytesIO()
@@ -238,7 +238,7 @@ def _write(found: Realization, path: Path, dim: int | None) -> None:
         np.save(buffer, table, allow_pickle=False)
     else:
         np.savetxt(buffer, table, delimiter=",", fmt="%.17g")
-    _files.write_bytes(path, buffer.getvalue())
+    files.write_bytes(path, buffer.getvalue())
 
 
 def _lines(found: Realization, notes: list[str], files: list[Path]) -> Iterable[tuple[str, str]]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from optgeom_cli import class_input, loss_input
 
 if TYPE_CHECKING:
-    from optgeom.classes import ClassDistribution
+    from optgeom.inputs.classes import ClassDistribution
     from optgeom.losses.base import Loss
 
 

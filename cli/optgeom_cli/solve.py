@@ -15,9 +15,9 @@ from optgeom_cli.progress import working
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 
 if TYPE_CHECKING:
-    from optgeom.classes import ClassDistribution
     from optgeom.collapse.thresholds import CollapseMargin
     from optgeom.geometry import Geometry
+    from optgeom.inputs.classes import ClassDistribution
     from optgeom.losses.base import Loss
 
 
@@ -158,10 +158,10 @@ def _check_targets(targets: list[tuple[str, Path]]) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    from optgeom import _files
     from optgeom.errors import MissingDependencyError
+    from optgeom.inputs import files
 
-    _files.check_target(path)
+    files.check_target(path)
     ending = path.suffix.lower()
     if ending in _ENDINGS["--plot"]:
         from optgeom.plotting import require_matplotlib

@@ -15,8 +15,8 @@ from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_op
 from optgeom_cli.summary import print_summary
 
 if TYPE_CHECKING:
-    from optgeom.classes import ClassDistribution
     from optgeom.collapse.thresholds import CollapseMargin, CollapseThreshold
+    from optgeom.inputs.classes import ClassDistribution
     from optgeom.losses.base import Loss
 
 _PANEL = "Output"

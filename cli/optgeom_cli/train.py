@@ -95,11 +95,11 @@ def features(
     if out is not None:
         import numpy as np
 
-        from optgeom import _files
+        from optgeom.inputs.files import atomic_path
 
         files = {} if exact else {"log": out / "log.jsonl", "checkpoint": out / "checkpoint.pt"}
         files["means"] = out / "means.npz"
-        with _files.atomic_path(files["means"]) as temporary:
+        with atomic_path(files["means"]) as temporary:
             np.savez(temporary, means=run.means, names=np.asarray(run.geometry.names))
     options.write_common(files, run_options, run.records, run.geometry, content)
     _show(content, run_options.json_output)
@@ -179,13 +179,13 @@ def encoder(
         import numpy as np
         import torch
 
-        from optgeom import _files
+        from optgeom.inputs.files import atomic_path
 
         files = {"log": out / "log.jsonl", "checkpoint": out / "checkpoint.pt", "encoder": out / "encoder.pt"}
         files["embeddings"] = out / "embeddings.npz"
-        with _files.atomic_path(files["encoder"]) as temporary:
+        with atomic_path(files["encoder"]) as temporary:
             torch.save(weights_of(run.encoder), temporary)
-        with _files.atomic_path(files["embeddings"]) as temporary:
+        with atomic_path(files["embeddings"]) as temporary:
             np.savez(temporary, embeddings=run.embeddings, labels=run.labels)
     options.write_common(files, run_options, run.loop.records, run.geometry, content)
     _show(content, run_options.json_output)

@@ -220,7 +220,7 @@ def write_common(
     files: dict[str, Path], run: RunOptions, records: list[dict[str, Any]], geometry: Geometry, content: dict[str, Any]
 ) -> None:
     """Geometry, results and picture; the names of the files are added to `files`."""
-    from optgeom import _files
+    from optgeom.inputs.files import write_text
 
     out, plot = run.out, run.plot
     if plot is not None:
@@ -235,5 +235,5 @@ def write_common(
         content["files"] = {name: str(path) for name, path in files.items()}
         from optgeom_cli.output import plain
 
-        _files.write_text(files["result"], json.dumps(plain(content), allow_nan=False) + "\n")
+        write_text(files["result"], json.dumps(plain(content), allow_nan=False) + "\n")
     content["files"] = {name: str(path) for name, path in files.items()}

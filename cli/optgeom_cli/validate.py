@@ -129,7 +129,7 @@ def validate(
     _check_targets(targets)
     given = _optimum(class_options, loss_options, geometry)
 
-    from optgeom.embeddings.validation import validate as run
+    from optgeom.embeddings.validate import validate as run
 
     with working("comparing with the optimum"):
         found = run(
@@ -192,11 +192,11 @@ def _check_targets(targets: dict[str, Path]) -> None:
     for option, path in targets.items():
         if path.suffix.lower() not in _ENDINGS[option]:
             raise UsageError(f"{option} must end in {' or '.join(_ENDINGS[option])}; got {str(path)!r}")
-    from optgeom import _files
     from optgeom.errors import MissingDependencyError
+    from optgeom.inputs import files
 
     for option, path in targets.items():
-        _files.check_target(path)
+        files.check_target(path)
         if option == "--report":
             from optgeom.plotting import require_matplotlib
 
@@ -207,9 +207,9 @@ def _check_targets(targets: dict[str, Path]) -> None:
 
 def _write(found: Validation, content: dict[str, Any], targets: dict[str, Path]) -> None:
     if "--out" in targets:
-        from optgeom import _files
+        from optgeom.inputs import files
 
-        _files.write_text(targets["--out"], json.dumps(content, allow_nan=False) + "\n")
+        files.write_text(targets["--out"], json.dumps(content, allow_nan=False) + "\n")
     if "--report" in targets:
         from optgeom.plotting.validation_report import write_report
 

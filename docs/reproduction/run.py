@@ -23,7 +23,7 @@ from types import ModuleType
 
 from experiment import DOTS_PER_INCH, IMAGES, Results, image
 
-from optgeom import _files
+from optgeom.inputs import files
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "reproduction.md"
@@ -122,12 +122,12 @@ def main(argv: list[str]) -> int:
         parser.error(f"no such experiment: {', '.join(unknown)} (there are {', '.join(EXPERIMENTS)})")
     for name, results in () if given.page else measured(given.names or EXPERIMENTS):
         print(f"{name}: {results['seconds']} s\n\n{experiment(name).markdown(results)}\n", flush=True)
-        _files.write_text(RESULTS / f"{name}.json", json.dumps(results, indent=1) + "\n")
+        files.write_text(RESULTS / f"{name}.json", json.dumps(results, indent=1) + "\n")
         draw(name, results)
     if given.page:
         for name, results in saved().items():
             draw(name, results)
-    _files.write_text(PAGE, page(PAGE.read_text(encoding="utf-8"), saved()))
+    files.write_text(PAGE, page(PAGE.read_text(encoding="utf-8"), saved()))
     return 0
 
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from optgeom import _checks
 from optgeom.certificates.certificate import RANK_EIGENVALUE
-from optgeom.classes import ClassDistribution
 from optgeom.collapse.flatness import flat_share
 from optgeom.collapse.rank_path import second_smallest_eigenvalue
 from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError
 from optgeom.geometry import Geometry
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import InfoNCE, Loss, SupCon
 from optgeom.losses.base import plain
 from optgeom.programs.class_mean import ClassMeanProgram

@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from optgeom import _checks, _labels
-from optgeom.classes import ClassDistribution
+from optgeom import _checks
 from optgeom.collapse.flatness import flat_share
 from optgeom.collapse.loss_verdict import Landmarks, verdict
 from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.geometry import Geometry
+from optgeom.inputs.classes import ClassDistribution
+from optgeom.inputs.labels import encode
 from optgeom.losses import InfoNCE, Loss, SupCon, SupConFullBatch
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.api import solve
@@ -369,7 +370,7 @@ def batch_loss_values(
         Labels that are no labels, fewer than three rows, or no anchor with a positive: SupCon is then undefined, not 0.
     """
     loss = SupConFullBatch(temperature, views, singletons)
-    encoded = _labels.encode(labels)
+    encoded = encode(labels)
     rows_of = encoded.counts * views
     rows, kept = int(rows_of.sum()), encoded.codes[encoded.codes >= 0]
     scale = _scale(loss, base_temperature)

@@ -15,8 +15,8 @@ import numpy as np
 import scipy.linalg
 
 from optgeom import _checks
-from optgeom.classes import ClassDistribution
 from optgeom.errors import IncompatibleError, InvalidInputError
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import Loss
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram

@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _checks, _workers
+from optgeom import _checks
 from optgeom.collapse import scan_table
 from optgeom.collapse.scan_grid import Cell, Path, Values, build_grid, key_of
 from optgeom.collapse.scan_table import Key, Row
 from optgeom.collapse.thresholds import LARGEST_LOG_ODDS, collapse_threshold
 from optgeom.errors import NotCertifiedError, OptGeomError
 from optgeom.geometry import Geometry
+from optgeom.inputs import parallel
 from optgeom.solvers.api import solve
 
 WRITE_SECONDS = 2.0  # a killed run loses about so much work
@@ -211,7 +212,7 @@ def scan(
     try:
         if progress is not None:
             progress(done, len(cells))
-        for rows in _workers.run(solve_unit, _units(todo), workers, dask, remedy=RESUME):
+        for rows in parallel.run(solve_unit, _units(todo), workers, dask, remedy=RESUME):
             ledger.add(rows)
             done += len(rows)
             if progress is not None:

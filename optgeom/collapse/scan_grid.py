@@ -21,8 +21,8 @@ import numpy as np
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError, OptGeomError
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import InfoNCE, Loss, SupCon
 
 PROFILES = ("majority", "exp", "step", "zipf")

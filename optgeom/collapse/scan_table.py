@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from optgeom import _files
 from optgeom.collapse.scan_grid import key_of
 from optgeom.errors import InvalidInputError, MissingDependencyError
+from optgeom.inputs import files
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -96,7 +96,7 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".parquet"):
         raise InvalidInputError(f"a scan is kept as .csv or .parquet; got {str(path)!r}")
-    _files.check_target(path)
+    files.check_target(path)
     if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise MissingDependencyError("Parquet files need pyarrow: pip install 'optgeom[io]' (or give a .csv file)")
     return target
@@ -106,14 +106,14 @@ def write(path: Path, table: dict[Key, Row]) -> None:
     """Write all rows, sorted by key, in one step: a reader, or the next run after a kill, never meets half a file."""
     rows = [table[key] for key in sorted(table)]
     if path.suffix.lower() == ".csv":
-        _files.write_text(path, _csv_text(rows))
+        files.write_text(path, _csv_text(rows))
         return
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     content = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), content)
-    _files.write_bytes(path, content.getvalue().to_pybytes())
+    files.write_bytes(path, content.getvalue().to_pybytes())
 
 
 def _schema() -> Any:

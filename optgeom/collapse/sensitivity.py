@@ -22,9 +22,9 @@ import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.classes import ClassDistribution, ClassGroups
 from optgeom.errors import IncompatibleError, InvalidInputError, SolverError
 from optgeom.geometry import Geometry
+from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses import Loss, SupConFullBatch
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.api import solve

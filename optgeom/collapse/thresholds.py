@@ -26,8 +26,8 @@ import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.classes import ClassDistribution, ClassGroups
 from optgeom.errors import IncompatibleError, InvalidInputError
+from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses import InfoNCE, Loss, SupConFullBatch
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram

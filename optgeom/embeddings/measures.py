@@ -11,19 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array
-from optgeom.embeddings.deviation import Deviations
-from optgeom.embeddings.directions import Directions
-from optgeom.embeddings.excess_risk import ExcessRisk, excess_risk, risk_of_products
 from optgeom.embeddings.metrics.class_metrics import ClassMetrics, class_metrics, simplex_distance
 from optgeom.embeddings.metrics.empirical_risk import within_term
 from optgeom.embeddings.metrics.estimate import NOTHING, RiskEstimate
 from optgeom.embeddings.metrics.sample_metrics import ROWS, SampleMetrics, sample_metrics
 from optgeom.embeddings.metrics.similarity import class_optimum_r2, procrustes_r2, sample_similarity_r2
 from optgeom.embeddings.metrics.spectrum import effective_rank, singular_values_of_scatter
-from optgeom.embeddings.moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.row_sample import SampledRows
 from optgeom.embeddings.optimum import Optimum
 from optgeom.embeddings.result import Metric
-from optgeom.embeddings.row_sample import SampledRows
+from optgeom.embeddings.statistics.deviation import Deviations
+from optgeom.embeddings.statistics.directions import Directions
+from optgeom.embeddings.statistics.excess_risk import ExcessRisk, excess_risk, risk_of_products
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import SupCon, SupConFullBatch
 from optgeom.prototypes import from_gram

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from optgeom.classes import ClassDistribution
-from optgeom.embeddings.moments import ClassMoments
+from optgeom.embeddings.moments.class_moments import ClassMoments
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import InfoNCE, Loss, SupCon, SupConFullBatch
 from optgeom.solvers.api import solve
 from optgeom.wording import describe_loss

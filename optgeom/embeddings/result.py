@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from optgeom._numerics import Array
-from optgeom.embeddings.deviation import Deviations, PairDeviation
-from optgeom.embeddings.directions import Directions
-from optgeom.embeddings.excess_risk import ExcessRisk
-from optgeom.embeddings.intervals import PairIntervals
 from optgeom.embeddings.metrics.estimate import Estimate
-from optgeom.embeddings.unit_rows import NormSpread
-from optgeom.embeddings.verdict import EmbeddingVerdict
+from optgeom.embeddings.moments.unit_rows import NormSpread
+from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
+from optgeom.embeddings.statistics.directions import Directions
+from optgeom.embeddings.statistics.excess_risk import ExcessRisk
+from optgeom.embeddings.statistics.intervals import PairIntervals
+from optgeom.embeddings.statistics.verdict import EmbeddingVerdict
 from optgeom.geometry import Geometry
 
 FORMAT = "optgeom-validation"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from optgeom.losses.rows import RowLoss
 
 if TYPE_CHECKING:
-    from optgeom.classes import ClassGroups
+    from optgeom.inputs.classes import ClassGroups
 
 
 class Loss(ABC):

@@ -18,7 +18,7 @@ from optgeom.losses.base import Loss
 from optgeom.losses.rows import RowLoss
 
 if TYPE_CHECKING:
-    from optgeom.classes import ClassGroups
+    from optgeom.inputs.classes import ClassGroups
 
 LARGEST_ENUMERATION = 200_000  # count vectors of the negatives
 DIFFERENCE = 1e-5  # step of central differences, near the cube root of rounding

@@ -18,7 +18,7 @@ from optgeom.losses.expectation import LARGEST_EXPONENT, Multinomial
 from optgeom.losses.rows import LinearRows, LogSumRows, MultinomialRows, RowLoss
 
 if TYPE_CHECKING:
-    from optgeom.classes import ClassGroups
+    from optgeom.inputs.classes import ClassGroups
 
 
 @dataclass(frozen=True, eq=False)

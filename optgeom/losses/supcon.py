@@ -18,7 +18,7 @@ from optgeom.losses.expectation import Multinomial
 from optgeom.losses.rows import LogSumRows, MultinomialRows, RowLoss
 
 if TYPE_CHECKING:
-    from optgeom.classes import ClassGroups
+    from optgeom.inputs.classes import ClassGroups
 
 SINGLETONS = ("zero", "skip")
 

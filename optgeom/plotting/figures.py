@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from optgeom import _files
 from optgeom.errors import InvalidInputError, MissingDependencyError
+from optgeom.inputs import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,7 +113,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: float = DOTS_
     suffix = Path(path).suffix.lower()
     if suffix not in dateless:
         raise InvalidInputError(f"a picture is saved as {', '.join(dateless)}; got {str(path)!r}")
-    with _files.atomic_path(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "optgeom"}):
+    with files.atomic_path(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "optgeom"}):
         figure.savefig(temporary, dpi=dpi, format=suffix[1:], metadata=dateless[suffix])
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from optgeom import _files
 from optgeom.embeddings.result import Validation, finite
 from optgeom.errors import MissingDependencyError
+from optgeom.inputs import files
 from optgeom.plotting import figures, report_text, validation
 from optgeom.plotting.inline_svg import inline_svg
 from optgeom.wording import describe_certificate, describe_loss, describe_regime, simplex_angle_deg
@@ -58,7 +58,7 @@ def write_report(found: Validation, path: str | os.PathLike[str]) -> None:
         A place that cannot be written.
     """
     # Half a character (a lone surrogate, from a file name) cannot be written as UTF-8.
-    _files.write_bytes(path, render_report(found).encode("utf-8", "replace"))
+    files.write_bytes(path, render_report(found).encode("utf-8", "replace"))
 
 
 def render_report(found: Validation) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, log_nonnegative
-from optgeom.classes import ClassDistribution, ClassGroups
+from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses.base import Loss
 from optgeom.losses.rows import RowLoss
 from optgeom.programs import group_matrix

@@ -23,9 +23,9 @@ import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
 from optgeom import _checks
-from optgeom._labels import encode
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.labels import encode
 
 NAMES = ("supcon", "soft-supcon", "y-aware", "x-clr")
 LARGEST_LOG = 1e12  # |log w|: what decides are differences of order 1, and beyond it those have few digits left

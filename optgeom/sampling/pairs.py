@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _numpy_files
 from optgeom._numerics import Array, read_only
 from optgeom.errors import InvalidInputError
+from optgeom.inputs import numpy_files
 from optgeom.sampling import latents
 
 LEAST_PAIRS = 20
@@ -60,7 +60,7 @@ class Pairs:
         try:
             if not zipfile.is_zipfile(path):
                 raise ValueError("it is no .npz file, or a part of one")
-            with open(path, "rb") as file, _numpy_files.opened(file) as held:
+            with open(path, "rb") as file, numpy_files.opened(file) as held:
                 if isinstance(held, np.ndarray):
                     raise ValueError("it holds one array")
                 missing = {"z", "z_plus"} - set(held)
@@ -71,8 +71,8 @@ class Pairs:
                 return Pairs.of(held["z"], held["z_plus"])
         except InvalidInputError:
             raise
-        except (OSError, AttributeError, TypeError, *_numpy_files.DAMAGE) as error:
-            why = _numpy_files.reason(error)
+        except (OSError, AttributeError, TypeError, *numpy_files.DAMAGE) as error:
+            why = numpy_files.reason(error)
             raise InvalidInputError(
                 f"`pairs` must be an .npz file with z and z_plus; cannot read {path} ({why})"
             ) from error

@@ -12,9 +12,9 @@ from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.certificates import Certificate, Certified, certify
 from optgeom.certificates.certificate import BACKWARD_ERROR_LIMIT, PRIMAL_SHIFT_LIMIT
-from optgeom.classes import ClassDistribution
 from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError, SolverError
 from optgeom.geometry import Geometry, SolverRun
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers import candidates, majorized

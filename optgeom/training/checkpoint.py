@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from optgeom import _files
 from optgeom.errors import InvalidInputError
+from optgeom.inputs import files
 
 FORMAT = "optgeom-checkpoint"
 VERSION = 1
@@ -47,7 +47,7 @@ def set_random_states(states: dict[str, Any]) -> None:
 
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write `content`, of tensors and plain values only, in one step."""
-    with _files.atomic_path(path) as temporary:
+    with files.atomic_path(path) as temporary:
         torch.save({"format": FORMAT, "version": VERSION, **content}, temporary)
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from optgeom.classes import ClassDistribution
 from optgeom.errors import IncompatibleError
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import InfoNCE, Loss, SupCon
 from optgeom.training.losses import InfoNCEPsi
 

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from optgeom import _labels, _numpy_files
-from optgeom._shown import first_of
-from optgeom.classes import ClassDistribution
+from optgeom._format import first_of
 from optgeom.errors import InvalidInputError, MissingDependencyError
+from optgeom.inputs import numpy_files
+from optgeom.inputs.classes import ClassDistribution
+from optgeom.inputs.labels import encode
 from optgeom.training.settings import check_seed
 
 TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST"}
@@ -115,7 +116,7 @@ def labelled(inputs: Any, labels: Any, source: str = "arrays") -> LabelledData:
         raise InvalidInputError(
             f"`X` must be numbers of shape {shapes}; got {_came(values)} (stack one row or image a sample)"
         )
-    found = _labels.encode(labels)
+    found = encode(labels)
     if found.codes.shape[0] != values.shape[0]:
         came = f"{found.codes.shape[0]} (take both from the same split)"
         raise InvalidInputError(f"`y` must have one label a sample, {values.shape[0]}; got {came}")
@@ -216,7 +217,7 @@ def _digits() -> LabelledData:
 
 def _npz(path: Path) -> LabelledData:
     try:
-        with open(path, "rb") as file, _numpy_files.opened(file) as held:
+        with open(path, "rb") as file, numpy_files.opened(file) as held:
             if isinstance(held, np.ndarray) or not {"X", "y"} <= set(held):
                 came = "one array without a name" if isinstance(held, np.ndarray) else first_of(held) or "none"
                 raise InvalidInputError(f"{path} must hold arrays X and y; got {came} ({NPZ})")
@@ -226,7 +227,7 @@ def _npz(path: Path) -> LabelledData:
     except InvalidInputError:
         raise
     except ValueError as error:
-        why = _numpy_files.reason(error)
+        why = numpy_files.reason(error)
         raise InvalidInputError(
             f"{path} must be a .npz file with arrays X and y; reading it failed: {why} ({NPZ})"
         ) from error

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optgeom._numerics import Array, arccos_clipped
-from optgeom.embeddings.deviation import EQUAL_COSINES, NEARLY_EQUAL_COSINES
+from optgeom.embeddings.statistics.deviation import EQUAL_COSINES, NEARLY_EQUAL_COSINES
 
 LISTED_CLASSES = 12  # up to here a log holds the angle of every pair
 

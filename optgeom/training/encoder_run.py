@@ -11,7 +11,7 @@ import torch
 
 from optgeom._numerics import Array
 from optgeom.embeddings.result import Validation
-from optgeom.embeddings.validation import validate
+from optgeom.embeddings.validate import validate
 from optgeom.errors import IncompatibleError
 from optgeom.geometry import Geometry
 from optgeom.losses import InfoNCE, Loss, SupCon, SupConFullBatch

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from optgeom._numerics import Array
-from optgeom.embeddings.directions import class_directions
-from optgeom.embeddings.moments import ClassMoments
+from optgeom.embeddings.moments.class_moments import ClassMoments
+from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.errors import IncompatibleError
 from optgeom.geometry import Geometry
 from optgeom.losses import InfoNCE, Loss, SupCon, SupConFullBatch

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from optgeom._numerics import Array
-from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import Loss
 from optgeom.solvers.api import solve
 from optgeom.training.class_batches import class_batches

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from optgeom import _files
+from optgeom.inputs import files
 
 
 class TrainingLog:
@@ -29,7 +29,7 @@ class TrainingLog:
             return
         if step > 0 and path.exists():
             self.records = [record for record in read_log(path) if record["step"] <= step]
-        _files.write_text(path, "".join(json.dumps(record) + "\n" for record in self.records))
+        files.write_text(path, "".join(json.dumps(record) + "\n" for record in self.records))
 
     def write(self, record: dict[str, Any]) -> None:
         """Append a line; it is with the system when this returns."""

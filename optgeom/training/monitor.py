@@ -21,9 +21,9 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.solvers.api import solve
 from optgeom.training.losses.base import check_features, check_labels

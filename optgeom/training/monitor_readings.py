@@ -3,7 +3,7 @@ optimum.
 
 Of the weights w_i and rows z_i of its images a class keeps W = sum w_i, W2 = sum w_i^2, Q = sum w_i^2 |z_i|^2 and S =
 sum w_i z_i, from which rho^2 = (|S|^2 - Q) / (W^2 - W2), the weighted mean of z_i . z_j over pairs of different images,
-and u = S / (W rho). With equal weights these are the directions of `optgeom.embeddings.directions`, free of the
+and u = S / (W rho). With equal weights these are the directions of `optgeom.embeddings.statistics.directions`, free of the
 shortening that small samples cause. W^2 / W2 is the number of images of equal weight that would be as informative.
 """
 

@@ -21,8 +21,8 @@ from torch.autograd.function import once_differentiable
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram, lift
 from optgeom.training.settings import check_seed

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from optgeom import _checks
-from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.training.data import LabelledData
 
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optgeom.certificates import certify
-from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.losses.infonce import InfoNCE
 from optgeom.losses.supcon import SupCon, SupConFullBatch

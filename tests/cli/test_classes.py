@@ -18,7 +18,7 @@ from optgeom_cli.main import app
 from typer.testing import CliRunner
 
 from optgeom import errors
-from optgeom.classes import ClassDistribution
+from optgeom.inputs.classes import ClassDistribution
 
 
 @output.exit_on_error()

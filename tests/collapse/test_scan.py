@@ -14,10 +14,10 @@ import pytest
 from helpers import reference
 
 import optgeom as og
-from optgeom import _workers
 from optgeom.collapse import scan as scans
 from optgeom.collapse import scan_table
 from optgeom.collapse.scan import Scan, scan
+from optgeom.inputs import parallel
 
 GRID = {
     "majority": [0.3, 0.7, 0.95],
@@ -183,13 +183,13 @@ def test_a_cluster_of_two_processes_gives_the_same_rows(serial, tmp_path):
             assert steady(scan(**GRID, dask=client).rows) == steady(serial.rows)
             assert client.status == "running", "a client that was lent is not closed"
             with pytest.raises(og.SolverError, match="the cluster lost its workers"):
-                list(_workers.run(math.sqrt, [-1.0], 1, client))
+                list(parallel.run(math.sqrt, [-1.0], 1, client))
     assert steady(Scan.load(tmp_path / "scan.parquet").rows) == steady(serial.rows)
 
 
 def test_no_scheduler_at_the_address(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(_workers, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(parallel, "CONNECT_SECONDS", 0.2)
     with pytest.raises(og.InvalidInputError, match="`dask` must be the address of a scheduler"):
         scan(majority=0.9, dask="tcp://127.0.0.1:1")
 
@@ -197,7 +197,7 @@ def test_no_scheduler_at_the_address(monkeypatch):
 def test_a_worker_that_dies_is_an_error_and_not_a_cell():
     pytest.importorskip("joblib")
     with pytest.raises(og.SolverError, match="a worker process died"):
-        list(_workers.run(os._exit, [3, 3, 3], 2, None))
+        list(parallel.run(os._exit, [3, 3, 3], 2, None))
 
 
 # ----------------------------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -96,9 +97,10 @@ def test_inequality_and_dense_dual_give_the_same_odds(law):
     for m, k, alpha, tau in settings(200):
         found = collapse_threshold(infonce(k, tau, law, alpha), m).log_odds
         inequality = brentq(lambda x: slack(math.exp(x), k, alpha, tau, law, m), found - 1, found + 1, xtol=1e-13)  # noqa: B023
-        dense = brentq(
-            lambda x: smallest_eigenvalue(math.exp(x), k, alpha, tau, law, m), found - 0.1, found + 0.1, xtol=1e-13
-        )  # noqa: B023
+        eigenvalue = functools.partial(
+            lambda setting, x: smallest_eigenvalue(math.exp(x), *setting), (k, alpha, tau, law, m)
+        )
+        dense = brentq(eigenvalue, found - 0.1, found + 0.1, xtol=1e-13)
         assert math.expm1(found - inequality) == pytest.approx(0, abs=1e-9), (m, k, alpha, tau)
         assert math.expm1(found - dense) == pytest.approx(0, abs=1e-9), (m, k, alpha, tau)
 

@@ -134,8 +134,8 @@ def test_links_are_moved_and_code_is_not():
         == "[a](index.md) [b](benchmarks.md)"
     )
     assert (
-        repository_pages.rewrite("[a](../../optgeom/classes.py)", "docs/theory/x.md")
-        == "[a](../source/optgeom/classes.py.md)"
+        repository_pages.rewrite("[a](../../optgeom/inputs/classes.py)", "docs/theory/x.md")
+        == "[a](../source/optgeom/inputs/classes.py.md)"
     )
     assert list(repository_pages.targets(page, "README.md")) == ["docs/x.md", "docs/images/f.png"]
 

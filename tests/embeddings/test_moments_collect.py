@@ -10,10 +10,10 @@ import pytest
 from helpers.moments_sources import Rows, Sharded, example
 
 import optgeom as og
-from optgeom import _workers
-from optgeom.embeddings.collect import collect
-from optgeom.embeddings.second_pass import SecondPass
-from optgeom.embeddings.source import Batch
+from optgeom.embeddings.moments.collect import collect
+from optgeom.embeddings.moments.second_pass import SecondPass
+from optgeom.embeddings.moments.source import Batch
+from optgeom.inputs import parallel
 
 
 def same(one, two):
@@ -231,7 +231,7 @@ def test_a_cluster_gives_the_same_to_the_last_bit(sharded, serial, tmp_path):
         with pytest.raises(og.InvalidInputError, match=r"nan in row 1 of late.npy"):
             collect(unlabelled, dask=client)
         with pytest.raises(og.SolverError, match="the cluster lost its workers"):
-            list(_workers.run(_fails, [1], 1, client, shared=(0,), in_order=True))
+            list(parallel.run(_fails, [1], 1, client, shared=(0,), in_order=True))
 
 
 def _fails(common, unit):
@@ -259,8 +259,8 @@ def test_lost_workers_and_missing_packages_are_told(monkeypatch):
     pytest.importorskip("joblib")
     pytest.importorskip("distributed")
     with pytest.raises(og.SolverError, match="a worker process died"):
-        list(_workers.run(_dies, [3, 3, 3], 2, None, shared=(0,), in_order=True))
-    monkeypatch.setattr(_workers, "CONNECT_SECONDS", 0.2)
+        list(parallel.run(_dies, [3, 3, 3], 2, None, shared=(0,), in_order=True))
+    monkeypatch.setattr(parallel, "CONNECT_SECONDS", 0.2)
     with pytest.raises(og.InvalidInputError, match="`dask` must be the address of a scheduler"):
         collect(Rows(np.eye(2), np.arange(2)), dask="tcp://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "joblib", None)

@@ -1,4 +1,4 @@
-"""Labels in batches against the whole column: `_labels.encode` is the reference."""
+"""Labels in batches against the whole column: `labels.encode` is the reference."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optgeom as og
-from optgeom import _labels
-from optgeom.embeddings.class_names import ClassNames
+from optgeom.embeddings.moments.class_names import ClassNames
+from optgeom.inputs import labels
 
 COLUMNS = st.one_of(
     st.lists(st.integers(-3, 12), min_size=1, max_size=40).map(np.array),
@@ -49,7 +49,7 @@ def in_batches(column, cuts, ignore, merged):
 def test_any_split_gives_the_names_the_codes_and_the_refusals_of_the_whole(column, ignore, cuts, merged):
     cuts = sorted(min(cut, len(column)) for cut in cuts)
     try:
-        whole = _labels.encode(column, ignore)
+        whole = labels.encode(column, ignore)
     except og.InvalidInputError as error:
         with pytest.raises(og.InvalidInputError) as found:
             in_batches(column, cuts, ignore, merged)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optgeom as og
-from optgeom.embeddings import second_pass
-from optgeom.embeddings.collect import collect
-from optgeom.embeddings.first_pass import FirstPass
-from optgeom.embeddings.second_pass import SecondPass, from_single_pass
-from optgeom.embeddings.source import Batch
+from optgeom.embeddings.moments import second_pass
+from optgeom.embeddings.moments.collect import collect
+from optgeom.embeddings.moments.first_pass import FirstPass
+from optgeom.embeddings.moments.second_pass import SecondPass, from_single_pass
+from optgeom.embeddings.moments.source import Batch
 
 
 def close(found, wanted, tolerance=1e-10):

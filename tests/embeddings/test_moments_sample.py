@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optgeom as og
-from optgeom.embeddings.collect import collect
-from optgeom.embeddings.row_sample import sample_rows, scramble
+from optgeom.embeddings.moments.collect import collect
+from optgeom.embeddings.moments.row_sample import sample_rows, scramble
 
 NAMES = ("0", "1", "2", "3")
 

@@ -9,9 +9,9 @@ import pytest
 from helpers.reference import simplex
 from helpers.simulated import judged, long_tail, means_of, optimum, sample, unit
 
-from optgeom.embeddings.deviation import Deviations, deviations
-from optgeom.embeddings.directions import class_directions
-from optgeom.embeddings.intervals import PairIntervals
+from optgeom.embeddings.statistics.deviation import Deviations, deviations
+from optgeom.embeddings.statistics.directions import class_directions
+from optgeom.embeddings.statistics.intervals import PairIntervals
 
 
 def exact_rows(gram, copies=3, dim=None):

@@ -11,8 +11,8 @@ from helpers.reference import LIMIT
 from helpers.simulated import means_of, moments_of, sample
 
 import optgeom as og
-from optgeom.embeddings.directions import class_directions
-from optgeom.embeddings.excess_risk import ExcessRisk, excess_risk, risk_of_products
+from optgeom.embeddings.statistics.directions import class_directions
+from optgeom.embeddings.statistics.excess_risk import ExcessRisk, excess_risk, risk_of_products
 from optgeom.errors import InvalidInputError
 
 COUNTS = [40, 12, 6]

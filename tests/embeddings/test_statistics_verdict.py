@@ -9,10 +9,10 @@ import pytest
 from helpers.reference import simplex
 from helpers.simulated import judged, means_of, moments_of, optimum, sample, turned, unit, within_of
 
-from optgeom.embeddings.deviation import deviations
-from optgeom.embeddings.directions import class_directions
-from optgeom.embeddings.intervals import pair_intervals
-from optgeom.embeddings.verdict import embedding_verdict
+from optgeom.embeddings.statistics.deviation import deviations
+from optgeom.embeddings.statistics.directions import class_directions
+from optgeom.embeddings.statistics.intervals import pair_intervals
+from optgeom.embeddings.statistics.verdict import embedding_verdict
 from optgeom.errors import InvalidInputError
 
 

@@ -12,8 +12,8 @@ from helpers.simulated import long_tail, means_of, sample, shape_root, turned
 
 import optgeom as og
 from optgeom.embeddings import measures
-from optgeom.embeddings.excess_risk import ExcessRisk
 from optgeom.embeddings.result import Metric
+from optgeom.embeddings.statistics.excess_risk import ExcessRisk
 
 SETTINGS = {
     "10": (long_tail(5000, 50, 10), 32, 0.5),

@@ -344,7 +344,7 @@ def test_the_loss_of_ones_own_is_not_kept_in_a_file(tmp_path):
 
 
 def test_rare_classes_are_not_lost_from_the_loss(monkeypatch):
-    from optgeom.embeddings import validation
+    from optgeom.embeddings import validate as validation
 
     monkeypatch.setattr(validation, "SAMPLE_ENTRIES", 0)
     monkeypatch.setattr(validation, "FEWEST_SAMPLED", 40)
@@ -419,7 +419,7 @@ def test_refused_in_one_line(given, message):
 
 
 def test_too_many_classes(monkeypatch):
-    from optgeom.embeddings import validation
+    from optgeom.embeddings import validate as validation
 
     monkeypatch.setattr(validation, "MOST_CLASSES", 7)
     with pytest.raises(

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from optgeom.embeddings.source import Batch
+from optgeom.embeddings.moments.source import Batch
 
 
 class Rows:

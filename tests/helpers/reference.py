@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from optgeom.classes import ClassDistribution
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.losses.infonce import InfoNCE
 from optgeom.losses.supcon import SupCon

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 
 import optgeom as og
-from optgeom.embeddings.deviation import Deviations, deviations
-from optgeom.embeddings.directions import Directions, class_directions
-from optgeom.embeddings.intervals import PairIntervals, pair_intervals
-from optgeom.embeddings.moments import ClassMoments, WithinClass
-from optgeom.embeddings.verdict import EmbeddingVerdict, embedding_verdict
+from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
+from optgeom.embeddings.statistics.deviation import Deviations, deviations
+from optgeom.embeddings.statistics.directions import Directions, class_directions
+from optgeom.embeddings.statistics.intervals import PairIntervals, pair_intervals
+from optgeom.embeddings.statistics.verdict import EmbeddingVerdict, embedding_verdict
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.classes import ClassDistribution
 
 # ----------------------------------------------------------------------------------------------------------------------------------
 # labels

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optgeom.classes import ClassDistribution, ClassGroups
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.classes import ClassDistribution, ClassGroups
 
 small_counts = st.lists(st.integers(1, 12), min_size=2, max_size=30)
 

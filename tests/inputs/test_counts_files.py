@@ -9,11 +9,11 @@ import os
 import numpy as np
 import pytest
 
-from optgeom import _files
-from optgeom.classes import ClassDistribution
-from optgeom.counts_files import read_counts
 from optgeom.errors import InvalidInputError
-from optgeom.labels_files import read_labels
+from optgeom.inputs import files
+from optgeom.inputs.classes import ClassDistribution
+from optgeom.inputs.counts_files import read_counts
+from optgeom.inputs.labels_files import read_labels
 
 
 @pytest.fixture
@@ -254,40 +254,40 @@ def test_case_9_ragged_labels_in_a_file(put):
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
     path = tmp_path / "out.json"
-    _files.write_text(path, "old")
-    with pytest.raises(RuntimeError, match="half way"), _files.atomic_path(path) as temporary:
+    files.write_text(path, "old")
+    with pytest.raises(RuntimeError, match="half way"), files.atomic_path(path) as temporary:
         assert temporary.parent == tmp_path and temporary.suffix == ".json" and temporary != path
         temporary.write_text("half")
         raise RuntimeError("half way")
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["out.json"]
-    _files.write_text(path, json.dumps([1]) + "\n")
+    files.write_text(path, json.dumps([1]) + "\n")
     assert path.read_bytes() == b"[1]\n" and os.listdir(tmp_path) == ["out.json"]
 
 
 def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")
-    _files.write_bytes(tmp_path / "link.txt", b"new")
+    files.write_bytes(tmp_path / "link.txt", b"new")
     assert (tmp_path / "link.txt").is_symlink() and (tmp_path / "real.txt").read_text() == "new"
 
 
 def test_a_device_is_written_and_not_replaced():
-    _files.write_text(os.devnull, "gone")
+    files.write_text(os.devnull, "gone")
     assert not os.path.isfile(os.devnull)
 
 
 def test_where_nothing_can_be_written(tmp_path, monkeypatch):
     with pytest.raises(InvalidInputError, match=r"^cannot write .*: it is a folder \(give a file name\)$"):
-        _files.write_text(tmp_path, "x")
+        files.write_text(tmp_path, "x")
     with pytest.raises(
         InvalidInputError, match=r"^cannot write .*: the folder .*none does not exist \(make it first\)$"
     ):
-        _files.write_text(tmp_path / "none" / "x.txt", "x")
+        files.write_text(tmp_path / "none" / "x.txt", "x")
 
     def refuse(*paths):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(InvalidInputError, match=r"^cannot write .*x.txt: No space left on device$"):
-        _files.write_text(tmp_path / "x.txt", "x")
+        files.write_text(tmp_path / "x.txt", "x")
     assert os.listdir(tmp_path) == []

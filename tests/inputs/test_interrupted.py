@@ -19,7 +19,7 @@ import pytest
 from helpers.command_line import run
 
 import optgeom as og
-from optgeom import _files
+from optgeom.inputs import files
 
 ROOT = Path(__file__).parents[2]
 GEOMETRIES = [og.solve(og.ClassDistribution.from_counts(counts), og.SupCon(0.5)) for counts in ([5, 3, 1], [9, 3, 1])]
@@ -156,7 +156,9 @@ def test_killed_half_way(name: str, place: Path) -> None:
     WRITERS[name](path, 0)
     before = path.read_bytes()
     done = subprocess.run(
-        [sys.executable, "-c", KILLED.format(tests=[str(ROOT / "tests"), str(Path(__file__).parent)]), str(path)], capture_output=True, text=True
+        [sys.executable, "-c", KILLED.format(tests=[str(ROOT / "tests"), str(Path(__file__).parent)]), str(path)],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert path.read_bytes() == before
@@ -167,12 +169,12 @@ def test_killed_half_way(name: str, place: Path) -> None:
 
 
 def test_only_leftovers_are_removed(place: Path) -> None:
-    _files.write_text(place / "a.csv", "1")
+    files.write_text(place / "a.csv", "1")
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    mark = f"{_files._machine()}-{gone.pid}-0123abcd"
+    mark = f"{files._machine()}-{gone.pid}-0123abcd"
     kept = {
-        f".a.{_files._machine()}-{os.getpid()}-0123abcd.csv",  # of a process that runs
+        f".a.{files._machine()}-{os.getpid()}-0123abcd.csv",  # of a process that runs
         f".a.0000000-{gone.pid}-0123abcd.csv",  # of another machine
         f".b.{mark}.csv",  # of another file
         f".a.{mark}.json",
@@ -180,7 +182,7 @@ def test_only_leftovers_are_removed(place: Path) -> None:
     }
     for name in kept | {f".a.{mark}.csv"}:
         (place / name).write_text("x")
-    _files.write_text(place / "a.csv", "2")
+    files.write_text(place / "a.csv", "2")
     assert set(os.listdir(place)) == kept
 
 
@@ -199,7 +201,7 @@ ELSEWHERE = {
     "buffer",
     "content",
     "written",
-    "_files",
+    "files",
 }  # what is not yet the file: memory, or the name that is renamed
 
 
@@ -225,13 +227,13 @@ def written_to(call: ast.Call) -> str | None:
 def test_nobody_writes_in_another_way(room: str) -> None:
     seen = 0
     for path in sorted((ROOT / room).rglob("*.py")):
-        if path.name == "_files.py":
+        if path.name == "files.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             target = written_to(node) if isinstance(node, ast.Call) else None
             if target is not None:
                 seen += 1
                 assert target in ELSEWHERE, (
-                    f"{path.name}, line {node.lineno}: writes to {target} (write through optgeom._files)"
+                    f"{path.name}, line {node.lineno}: writes to {target} (write through optgeom.inputs.files)"
                 )
     assert seen > 0

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optgeom import profiles
-from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.classes import ClassDistribution
 
 SHIPPED = {  # classes, largest, smallest, sum, first
     "ade20k-images": (150, 11588, 41, 165120, 11588),

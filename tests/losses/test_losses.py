@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from helpers.reference import random_gram
 
-from optgeom.classes import ClassDistribution
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.losses.infonce import InfoNCE
 from optgeom.losses.supcon import SupCon, SupConFullBatch

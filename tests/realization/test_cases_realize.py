@@ -66,6 +66,8 @@ def test_case_34_negative_and_zero_weights(tmp_path) -> None:
 
 
 def test_every_case_has_its_test() -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parents[1].rglob("test_cases_*.py")))
+    text = "".join(
+        path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parents[1].rglob("test_cases_*.py"))
+    )
     numbers = [int(number) for number in re.findall(r"^def test_case_(\d+)_", text, re.MULTILINE)]
     assert sorted(numbers) == list(range(1, 39))

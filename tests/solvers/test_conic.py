@@ -11,8 +11,8 @@ import pytest
 from helpers.reference import LIMIT, build, case, off_diagonal, program_of
 
 from optgeom.certificates import certify
-from optgeom.classes import ClassDistribution
 from optgeom.errors import IncompatibleError, InvalidInputError, MissingDependencyError
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.losses.infonce import InfoNCE
 from optgeom.losses.supcon import SupCon, SupConFullBatch

@@ -17,7 +17,7 @@ import scipy.linalg
 from scipy.spatial.distance import cdist
 
 from optgeom._numerics import Array, arccos_clipped, blocks
-from optgeom.embeddings.moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
 from optgeom.errors import InvalidInputError
 
 # of the largest eigenvalue: class means stored as float32 carry differences of 1e-7, hence eigenvalues of 1e-14

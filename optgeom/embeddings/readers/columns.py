@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from optgeom.embeddings.readers.names import Wanted, listing
 from optgeom.errors import InvalidInputError
-from optgeom.labels_files import COLUMNS
+from optgeom.inputs.labels_files import COLUMNS
 
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.DOTALL)
 

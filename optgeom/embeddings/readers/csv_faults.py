@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 
-from optgeom._shown import excerpt
-from optgeom.counts_files import is_number
+from optgeom._format import excerpt
 from optgeom.embeddings.readers.columns import Layout
 from optgeom.embeddings.readers.text_vectors import size_of
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.counts_files import is_number
 
 
 def find_faults(

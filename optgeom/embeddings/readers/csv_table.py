@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from optgeom.counts_files import is_number
 from optgeom.embeddings.readers.arrow_rows import RaggedError, need_pyarrow, to_block
 from optgeom.embeddings.readers.columns import Layout, find_layout
 from optgeom.embeddings.readers.csv_faults import find_faults
@@ -17,6 +16,7 @@ from optgeom.embeddings.readers.names import Wanted
 from optgeom.embeddings.readers.text_vectors import size_of
 from optgeom.embeddings.readers.values import no_rows, unreadable
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.counts_files import is_number
 
 # Bytes parsed at once: a row must fit, and rows of 10^5 numbers do.
 _BLOCK = 2**23

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._checks import integer
+from optgeom.embeddings.moments.source import Batch
 from optgeom.embeddings.readers.values import counts_differ, no_rows
-from optgeom.embeddings.source import Batch
 
 
 class Block(NamedTuple):

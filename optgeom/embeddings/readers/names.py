@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from optgeom._shown import first_of
+from optgeom._format import first_of
 from optgeom.embeddings.readers.values import SHAPES, check_embeddings, counts_differ
 from optgeom.errors import InvalidInputError
-from optgeom.labels_files import COLUMNS
+from optgeom.inputs.labels_files import COLUMNS
 
 PAIRS = (("x", "y"), ("embeddings", "labels"), ("features", "targets"), ("data", "targets"))
 VECTORS = ("x", "embeddings", "features", "data", "embedding", "feature", "feats", "vectors", "vector")

@@ -20,7 +20,7 @@ from optgeom.embeddings.readers.projector import NAMES, open_projector
 from optgeom.embeddings.readers.shards import ShardedSource, deal_out
 from optgeom.embeddings.readers.values import column, label_column
 from optgeom.errors import InvalidInputError
-from optgeom.labels_files import COLUMNS, read_labels
+from optgeom.inputs.labels_files import COLUMNS, read_labels
 
 
 def open_embeddings(

@@ -10,7 +10,7 @@ from pathlib import Path
 from optgeom.embeddings.readers import projector
 from optgeom.embeddings.readers.shards import natural_key
 from optgeom.errors import InvalidInputError
-from optgeom.labels_files import COLUMNS
+from optgeom.inputs.labels_files import COLUMNS
 
 KINDS = {
     ".npy": "npy",

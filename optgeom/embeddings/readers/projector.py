@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom.counts_files import read_text
 from optgeom.embeddings.readers.columns import check_named
 from optgeom.embeddings.readers.csv_table import open_csv
 from optgeom.embeddings.readers.file_source import FileSource
 from optgeom.embeddings.readers.names import Wanted, listing
 from optgeom.errors import InvalidInputError
-from optgeom.labels_files import COLUMNS
+from optgeom.inputs.counts_files import read_text
+from optgeom.inputs.labels_files import COLUMNS
 
 NAMES = ("vectors.tsv", "tensors.tsv")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+from optgeom.embeddings.moments.source import Batch
 from optgeom.embeddings.readers.file_source import FileSource
 from optgeom.embeddings.readers.values import counts_differ
-from optgeom.embeddings.source import Batch
 from optgeom.errors import InvalidInputError
 
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 import optgeom as og
-from optgeom.counts_files import read_counts
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.errors import OptGeomError
-from optgeom.labels_files import read_labels
+from optgeom.inputs.counts_files import read_counts
+from optgeom.inputs.labels_files import read_labels
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(7, 3)).astype(np.float32)

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from optgeom import _checks, _workers
+from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.embeddings.directions import class_directions
-from optgeom.embeddings.first_pass import FirstPass
-from optgeom.embeddings.moments import ClassMoments, WithinClass
-from optgeom.embeddings.row_sample import SampledRows, said_name, source_parts
-from optgeom.embeddings.second_pass import SecondPass, from_single_pass
-from optgeom.embeddings.source import Source
-from optgeom.embeddings.unit_rows import NormSpread
+from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.first_pass import FirstPass
+from optgeom.embeddings.moments.row_sample import SampledRows, said_name, source_parts
+from optgeom.embeddings.moments.second_pass import SecondPass, from_single_pass
+from optgeom.embeddings.moments.source import Source
+from optgeom.embeddings.moments.unit_rows import NormSpread
+from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.errors import OptGeomError
+from optgeom.inputs import parallel
 
 # Shards are read in at most so many units, whatever the number of workers: the sums are then added in the same order,
 # so that the result does not depend on the number of workers, and not more than so many states are sent.
@@ -189,7 +190,7 @@ def _run(
     function: Callable[[_Reading, _Unit], Any], reading: _Reading, units: list[_Unit], workers: int, dask: Any
 ) -> Iterator[Any]:
     """States of all units, in their order, so that sums do not depend on the number of workers."""
-    return _workers.run(
+    return parallel.run(
         function, units, workers, dask, shared=(reading,), in_order=True, errors=(OptGeomError, OSError), remedy=LOST
     )
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from optgeom import _files, _numpy_files
 from optgeom._numerics import Array
 from optgeom.certificates.certificate import Certificate
-from optgeom.classes import ClassDistribution, ClassGroups
 from optgeom.errors import InvalidInputError, MissingDependencyError
 from optgeom.geometry import Geometry, SolverRun
+from optgeom.inputs import files, numpy_files
+from optgeom.inputs.classes import ClassDistribution, ClassGroups
 
 FORMAT = "optgeom-geometry"
 VERSION = 1
@@ -129,11 +129,11 @@ def save(geometry: Geometry, path: str | os.PathLike[str]) -> None:
         document["arrays"] = {name: array.tolist() for name, array in arrays.items()}
         if geometry.num_classes <= GRAM_CLASSES:
             document["gram"] = geometry.gram.tolist()
-        _files.write_text(path, json.dumps(document))
+        files.write_text(path, json.dumps(document))
     elif suffix == ".npz":
         buffer = io.BytesIO()
         np.savez_compressed(buffer, document=np.array(json.dumps(document)), **arrays)  # type: ignore[arg-type]
-        _files.write_bytes(path, buffer.getvalue())
+        files.write_bytes(path, buffer.getvalue())
     else:
         raise InvalidInputError(
             f"a geometry is saved as .npz or .json; got {str(path)!r} (prototypes alone: save_prototypes)"
@@ -148,7 +148,7 @@ def load(path: str | os.PathLike[str]) -> Geometry:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
             raw = {name: np.array(values) for name, values in document["arrays"].items()}
         elif suffix == ".npz":
-            with open(path, "rb") as stream, _numpy_files.opened(stream) as stored:
+            with open(path, "rb") as stream, numpy_files.opened(stream) as stored:
                 if isinstance(stored, np.ndarray):
                     raise InvalidInputError(f"{path} is not a geometry written by optgeom (a single array)")
                 document = json.loads(str(stored["document"]))
@@ -167,8 +167,8 @@ def load(path: str | os.PathLike[str]) -> Geometry:
         raise InvalidInputError(f"{path} does not exist") from None
     except InvalidInputError:
         raise
-    except (OSError, AttributeError, TypeError, *_numpy_files.DAMAGE) as error:
-        why = _numpy_files.reason(error)
+    except (OSError, AttributeError, TypeError, *numpy_files.DAMAGE) as error:
+        why = numpy_files.reason(error)
         raise InvalidInputError(
             f"{path} is not a geometry written by optgeom ({type(error).__name__}: {why})"
         ) from error
@@ -261,7 +261,7 @@ def save_prototypes(geometry: Geometry, path: str | os.PathLike[str], dim: int |
     writers = {".npy": _npy, ".npz": _npz, ".csv": _csv, ".pt": _torch, ".safetensors": _safetensors}
     if suffix not in writers:
         raise InvalidInputError(f"prototypes are saved as {', '.join(writers)}; got {str(path)!r}")
-    _files.write_bytes(path, writers[suffix](geometry.prototypes(dim), geometry.names))
+    files.write_bytes(path, writers[suffix](geometry.prototypes(dim), geometry.names))
 
 
 def _npy(table: Array, names: tuple[str, ...]) -> bytes:

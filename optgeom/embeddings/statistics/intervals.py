@@ -38,8 +38,8 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.embeddings.directions import Directions
-from optgeom.embeddings.moments import WithinClass
+from optgeom.embeddings.moments.class_moments import WithinClass
+from optgeom.embeddings.statistics.directions import Directions
 from optgeom.errors import InvalidInputError
 
 ALPHA = 0.05

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._shown import first_of
+from optgeom._format import first_of
 from optgeom.errors import InvalidInputError
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")

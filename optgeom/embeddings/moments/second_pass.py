@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks
-from optgeom.embeddings.class_names import ClassNames
-from optgeom.embeddings.directions import class_directions
-from optgeom.embeddings.image_table import ImageTable
-from optgeom.embeddings.moments import ClassMoments, WithinClass
-from optgeom.embeddings.source import Batch
-from optgeom.embeddings.unit_rows import check_length, embeddings_of, unit_images
+from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.class_names import ClassNames
+from optgeom.embeddings.moments.image_table import ImageTable
+from optgeom.embeddings.moments.source import Batch
+from optgeom.embeddings.moments.unit_rows import check_length, embeddings_of, unit_images
+from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.errors import InvalidInputError
 
 MOST_FULL_ENTRIES = 2**24  # of all S_c together: 128 MiB

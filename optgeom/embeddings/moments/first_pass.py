@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks
-from optgeom.embeddings.class_names import ClassNames
-from optgeom.embeddings.image_table import ImageTable, distinct_ids
-from optgeom.embeddings.moments import ClassMoments
-from optgeom.embeddings.row_sample import RowSample, SampledRows
-from optgeom.embeddings.source import Batch
-from optgeom.embeddings.unit_rows import (
+from optgeom.embeddings.moments.class_moments import ClassMoments
+from optgeom.embeddings.moments.class_names import ClassNames
+from optgeom.embeddings.moments.image_table import ImageTable, distinct_ids
+from optgeom.embeddings.moments.row_sample import RowSample, SampledRows
+from optgeom.embeddings.moments.source import Batch
+from optgeom.embeddings.moments.unit_rows import (
     BLOCK_ENTRIES,
     Faults,
     NormSpread,

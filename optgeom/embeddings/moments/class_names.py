@@ -1,4 +1,4 @@
-"""Labels of many batches -> one class code a row, with the names, the order and the refusals of `optgeom._labels.encode`."""
+"""Labels of many batches -> one class code a row, with the names, the order and the refusals of `optgeom.inputs.labels.encode`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _labels
-from optgeom._shown import first_of
+from optgeom._format import first_of
 from optgeom.errors import InvalidInputError
+from optgeom.inputs import labels as label_codes
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
 
@@ -66,7 +66,7 @@ class ClassNames:
         Raises
         ------
         InvalidInputError
-            As `_labels.encode`, naming the row in the whole source; what only all batches together can tell is left to
+            As `labels.encode`, naming the row in the whole source; what only all batches together can tell is left to
             `finish`.
         """
         if labels is None:
@@ -94,7 +94,7 @@ class ClassNames:
         return np.array([place[name] for name in other.running], dtype=np.intp)
 
     def finish(self) -> tuple[tuple[str, ...], npt.NDArray[np.intp], tuple[str, ...]]:
-        """Names in class order, the place there of each running code, and notes as in `_labels.EncodedLabels`."""
+        """Names in class order, the place there of each running code, and notes as in `labels.EncodedLabels`."""
         if not self._ids:
             raise InvalidInputError(
                 "`labels` must have at least one row; got none (check that the file or the filter is the right one)"
@@ -127,22 +127,22 @@ class ClassNames:
         """Ignored labels that no row has: perhaps mistyped."""
         return tuple(str(label) for label in self._ignore if str(label) not in self._ids)
 
-    def _column(self, labels: Any, where: _labels.Where) -> npt.NDArray[Any]:
+    def _column(self, labels: Any, where: label_codes.Where) -> npt.NDArray[Any]:
         """One label a row, as numbers, booleans or text."""
-        array = _labels.as_array(labels)
+        array = label_codes.as_array(labels)
         one_hot = array.ndim == 2 and array.shape[1] > 1
         if one_hot:
             columns = array.shape[1]
-            array, _ = _labels.one_column(array, where)
+            array, _ = label_codes.one_column(array, where)
             self._same_columns(columns)
         else:
             self._flattened |= array.ndim == 2
-            array, _ = _labels.one_column(array, where)
+            array, _ = label_codes.one_column(array, where)
         if array.dtype.kind == "O" and array.size:
-            array = _labels.same_kind(array, where)
+            array = label_codes.same_kind(array, where)
         if array.dtype.kind == "f":
-            array = _labels.whole_numbers(array, where)
-        return array
+            array = label_codes.whole_numbers(array, where)
+        return np.asarray(array)
 
     def _numbers(self, found: npt.NDArray[Any], local: npt.NDArray[np.intp], start: int) -> npt.NDArray[np.intp]:
         """Number of each of the distinct labels of a batch."""
@@ -164,14 +164,14 @@ class ClassNames:
         kind = array.dtype.kind
         if kind in "iu":
             self._number = self._number or f"{array[0]} in row {start}{self._of}"
-            found, codes = _labels.distinct_integers(array)
+            found, codes = label_codes.distinct_integers(array)
             return found, codes
         if kind == "b":
-            found, codes = _labels.distinct_integers(array.astype(np.int64))
+            found, codes = label_codes.distinct_integers(array.astype(np.int64))
             return found.astype(np.bool_), codes
         if kind not in "US":
             raise InvalidInputError(
-                f"`labels` must be {_labels._ONE_LABEL}; got values of type {array.dtype} (convert them to int or str)"
+                f"`labels` must be {label_codes._ONE_LABEL}; got values of type {array.dtype} (convert them to int or str)"
             )
         if kind == "S":
             try:
@@ -185,7 +185,7 @@ class ClassNames:
 
     def _new(self, name: str, where: str) -> int:
         if not name.strip():
-            raise _labels.missing_label(where, name)
+            raise label_codes.missing_label(where, name)
         number = self._ids[name] = len(self._ids)
         code = -1
         if name not in self._ignored:
@@ -206,7 +206,7 @@ class ClassNames:
         """
         words = [name for name in self._ids if not _WHOLE_NUMBER.fullmatch(name)]
         if len(words) == 1 < len(self._ids) and words[0].strip().lower() == "nan":
-            raise _labels.missing_label(self._first[self._ids[words[0]]], words[0])
+            raise label_codes.missing_label(self._first[self._ids[words[0]]], words[0])
         if words and self._number is not None:
             where = self._first[self._ids[words[0]]]
             held = f"{self._number} and {words[0]!r} in {where}"

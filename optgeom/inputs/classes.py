@@ -12,8 +12,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _checks, _class_values, _labels
+from optgeom import _checks
 from optgeom.errors import InvalidInputError
+from optgeom.inputs import class_values
+from optgeom.inputs.labels import encode
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,7 +130,7 @@ class ClassDistribution:
         if isinstance(counts, Mapping):
             names = list(counts) if names is None else names
             counts = list(counts.values())
-        values, given, kept, dropped, notes = _class_values.clean("counts", counts, names, drop_empty)
+        values, given, kept, dropped, notes = class_values.clean("counts", counts, names, drop_empty)
         return cls(_grouped(values), dropped, notes, 1.0, given, kept)
 
     @classmethod
@@ -150,10 +152,10 @@ class ClassDistribution:
         InvalidInputError
             As in `from_counts`, or a sum that is not 1.
         """
-        values, given, kept, dropped, notes = _class_values.clean("proportions", proportions, names, drop_empty)
+        values, given, kept, dropped, notes = class_values.clean("proportions", proportions, names, drop_empty)
         with np.errstate(over="ignore"):
             total = float(values.sum())
-        if not abs(total - 1) <= max(1e-9, _class_values.rounding(proportions)):
+        if not abs(total - 1) <= max(1e-9, class_values.rounding(proportions)):
             raise InvalidInputError(
                 f"`proportions` must sum to 1; got a sum of {total:.12g}, off by {total - 1:.3g} (if these are counts, give them as counts)"
             )
@@ -178,7 +180,7 @@ class ClassDistribution:
         InvalidInputError
             A missing or fractional label (the message names the row), several labels a row, or fewer than two classes.
         """
-        found = _labels.encode(labels, ignore)
+        found = encode(labels, ignore)
         if len(found.names) == 1:
             rows = int(found.counts[0])
             raise InvalidInputError(
@@ -189,7 +191,7 @@ class ClassDistribution:
     @classmethod
     def from_profile(cls, name: str) -> Self:
         """Classes of a data set known by name ("places-lt") or formula ("cifar10-lt:100"); see `optgeom.profiles`."""
-        from optgeom import profiles
+        from optgeom.inputs import profiles
 
         profile = profiles.load(name)
         if profile.counts is None:
@@ -213,11 +215,11 @@ class ClassDistribution:
         InvalidInputError
             As in `from_counts`; sizes that are not positive whole numbers, one for each count.
         """
-        values = _class_values.positive(
-            "counts", _class_values.numeric("counts", counts), 1, entry="block", remedy="leave the block out"
+        values = class_values.positive(
+            "counts", class_values.numeric("counts", counts), 1, entry="block", remedy="leave the block out"
         )
-        lengths = _class_values.positive(
-            "sizes", _class_values.numeric("sizes", sizes), 1, entry="block", remedy="leave the block out"
+        lengths = class_values.positive(
+            "sizes", class_values.numeric("sizes", sizes), 1, entry="block", remedy="leave the block out"
         )
         if lengths.dtype.kind != "i":
             raise InvalidInputError(
@@ -233,8 +235,8 @@ class ClassDistribution:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], drop_empty: bool = False) -> Self:
-        """Classes from a counts file of any kind that `optgeom.counts_files.read_counts` reads."""
-        from optgeom import counts_files
+        """Classes from a counts file of any kind that `optgeom.inputs.counts_files.read_counts` reads."""
+        from optgeom.inputs import counts_files
 
         table = counts_files.read_counts(path)
         try:

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from optgeom._format import first_of
 from optgeom._numerics import Array
-from optgeom._shown import first_of
-from optgeom.classes import ClassDistribution, ClassGroups
-from optgeom.embeddings.directions import Directions
+from optgeom.embeddings.statistics.directions import Directions
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses.base import Loss
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._checks import integer
+from optgeom.embeddings.moments.source import Batch, Source
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.embeddings.readers.values import (
     SHAPES,
@@ -24,7 +25,6 @@ from optgeom.embeddings.readers.values import (
     is_tensor,
     label_column,
 )
-from optgeom.embeddings.source import Batch, Source
 from optgeom.errors import InvalidInputError
 
 

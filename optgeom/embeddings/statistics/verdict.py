@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
-from optgeom.embeddings.deviation import Deviations, PairDeviation
-from optgeom.embeddings.directions import Directions
-from optgeom.embeddings.intervals import PairIntervals
+from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
+from optgeom.embeddings.statistics.directions import Directions
+from optgeom.embeddings.statistics.intervals import PairIntervals
 
 DEFAULT_TOLERANCE_DEG = 2.0
 APART_DEG = 20.0  # optimal angle from which on coinciding is a collapse

@@ -13,25 +13,25 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
+from optgeom._format import first_of
 from optgeom._numerics import Array
-from optgeom._shown import first_of
-from optgeom.classes import ClassDistribution
-from optgeom.embeddings.collect import Collected, collect
-from optgeom.embeddings.deviation import Deviations, deviations
-from optgeom.embeddings.directions import class_directions
-from optgeom.embeddings.in_memory import as_source
-from optgeom.embeddings.intervals import pair_intervals
-from optgeom.embeddings.matching import Matching, match_names, match_shapes
 from optgeom.embeddings.measures import Measured, Sampled, measure
-from optgeom.embeddings.moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.collect import Collected, collect
+from optgeom.embeddings.moments.in_memory import as_source
+from optgeom.embeddings.moments.matching import Matching, match_names, match_shapes
+from optgeom.embeddings.moments.row_sample import SampledRows, sample_rows
+from optgeom.embeddings.moments.source import Source
 from optgeom.embeddings.optimum import Optimum, wanted
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.embeddings.result import ClassRow, Validation, finite, spectrum
-from optgeom.embeddings.row_sample import SampledRows, sample_rows
-from optgeom.embeddings.source import Source
-from optgeom.embeddings.verdict import DEFAULT_TOLERANCE_DEG, EmbeddingVerdict, embedding_verdict
+from optgeom.embeddings.statistics.deviation import Deviations, deviations
+from optgeom.embeddings.statistics.directions import class_directions
+from optgeom.embeddings.statistics.intervals import pair_intervals
+from optgeom.embeddings.statistics.verdict import DEFAULT_TOLERANCE_DEG, EmbeddingVerdict, embedding_verdict
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import Loss
 from optgeom.wording import describe_loss
 
@@ -205,7 +205,7 @@ def _opened(embeddings: Any, labels: Any, group_ids: Any, columns: dict[str, str
             f"`{name}` is for files; got {column!r} beside embeddings in memory (give the arrays themselves)"
         )
     if isinstance(labels, (str, os.PathLike)):
-        from optgeom.labels_files import read_labels
+        from optgeom.inputs.labels_files import read_labels
 
         labels = read_labels(labels)
     return as_source(embeddings, labels, group_ids)

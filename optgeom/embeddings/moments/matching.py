@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from optgeom._format import first_of
 from optgeom._numerics import Array
-from optgeom._shown import first_of
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.prototypes import align, from_gram

@@ -22,7 +22,7 @@ class ClassMoments:
     Attributes
     ----------
     names : tuple of str, length C
-        Classes that occur, in class order (as `_labels.encode` orders them).
+        Classes that occur, in class order (as `labels.encode` orders them).
     counts : (C,) int64
         Images of each class, n_c.
     sums : (C, d)

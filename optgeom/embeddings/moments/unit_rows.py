@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array
-from optgeom.embeddings.source import Batch
+from optgeom.embeddings.moments.source import Batch
 from optgeom.errors import InvalidInputError
 
 # 2 MiB of float64, about the level-2 cache: a block is still there when its norms follow its conversion. Half of it

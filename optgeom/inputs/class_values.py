@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._shown import first_of
+from optgeom._format import first_of
 from optgeom.errors import InvalidInputError
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom.errors import InvalidInputError
-from optgeom.profiles.formulas import FORMULAS, evaluate
+from optgeom.inputs.profiles.formulas import FORMULAS, evaluate
 
 __all__ = ["Profile", "describe", "formula_usages", "list_profiles", "load"]
 
@@ -54,7 +54,7 @@ class Profile:
 
 def list_profiles() -> tuple[str, ...]:
     """Names of the shipped profiles, sorted."""
-    folder = importlib.resources.files("optgeom.profiles") / "data"
+    folder = importlib.resources.files("optgeom.inputs.profiles") / "data"
     return tuple(sorted(entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json")))
 
 
@@ -80,7 +80,7 @@ def load(name: str) -> Profile:
         return _profile(name, formula.source, formula.meaning, counts, values / values.sum(), None)
     if name not in list_profiles():
         raise _unknown(name)
-    text = (importlib.resources.files("optgeom.profiles") / "data" / f"{name}.json").read_text(encoding="utf-8")
+    text = (importlib.resources.files("optgeom.inputs.profiles") / "data" / f"{name}.json").read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     counts = np.array(content["counts"], dtype=np.int64)
     names = tuple(content["names"]) if "names" in content else None

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import EPS, Array
-from optgeom.embeddings.moments import ClassMoments
+from optgeom.embeddings.moments.class_moments import ClassMoments
 from optgeom.errors import InvalidInputError
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from optgeom import _labels
-from optgeom._shown import excerpt
+from optgeom._format import excerpt
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.labels import encode
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d{1,300}", re.ASCII)
@@ -283,5 +283,5 @@ def _from_label_list(path: object, lines: list[tuple[int, str]]) -> CountsTable:
 
 
 def _count_labels(labels: list[str]) -> CountsTable:
-    found = _labels.encode(np.array(labels))
+    found = encode(np.array(labels))
     return CountsTable(found.counts.tolist(), found.names)

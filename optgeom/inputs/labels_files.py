@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _numpy_files
-from optgeom.counts_files import csv_rows, is_number, load_json, read_text
 from optgeom.errors import InvalidInputError
+from optgeom.inputs import numpy_files
+from optgeom.inputs.counts_files import csv_rows, is_number, load_json, read_text
 
 COLUMNS = ("label", "labels", "target", "targets", "y", "class")
 _KINDS = ".npy, .npz, .csv, .tsv, .txt or .json"
@@ -71,7 +71,7 @@ def listed(content: list[Any]) -> npt.NDArray[Any]:
 
 def _binary(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     try:
-        with open(path, "rb") as file, _numpy_files.opened(file) as loaded:
+        with open(path, "rb") as file, numpy_files.opened(file) as loaded:
             if isinstance(loaded, np.ndarray):
                 return loaded
             named = [key for key in COLUMNS if key in loaded]
@@ -90,7 +90,7 @@ def _binary(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
                 "(save labels.astype(str) or labels.astype(int) instead)"
             ) from error
         raise InvalidInputError(
-            f"cannot read the labels file {path}: {_numpy_files.reason(error)} (save it again)"
+            f"cannot read the labels file {path}: {numpy_files.reason(error)} (save it again)"
         ) from error
     raise InvalidInputError(
         f"{path}: the labels must be the array `labels` or the only one-dimensional array; got {held} (rename it)"

@@ -1,0 +1,1 @@
+"""From class moments to directions, intervals and a verdict."""
