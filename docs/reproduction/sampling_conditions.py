@@ -1,7 +1,4 @@
-"""Sampling conditions.
-
-Encoders recover the latents where diversity holds, and what they find where one coordinate never changes.
-"""
+"""Sampling conditions: encoders recover the latents where diversity holds; what they find where it fails."""
 
 from __future__ import annotations
 

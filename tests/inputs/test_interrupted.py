@@ -202,6 +202,7 @@ ELSEWHERE = {
     "content",
     "written",
     "files",
+    "",  # a function of optgeom.inputs.files, imported by its name
 }  # what is not yet the file: memory, or the name that is renamed
 
 
