@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any
+from typing import Any, TypeVar
 
 from optgeom.errors import InvalidInputError
+
+T = TypeVar("T")
 
 LONGEST = 10**30
 
@@ -31,26 +33,50 @@ def real(name: str, value: Any, *, above: float | None = None, at_least: float |
     return number
 
 
-def integer(name: str, value: Any, *, at_least: int, hint: str = "", infinite: bool = False) -> int | float:
-    """A whole number >= `at_least`; `math.inf` too where `infinite`."""
-    remedy = f" ({hint})" if hint else ""
-    need = f"a whole number >= {at_least}" + (" or inf" if infinite else "")
-    if infinite and isinstance(value, numbers.Real) and value == math.inf:
+def integer(name: str, value: Any, *, at_least: int, hint: str = "") -> int:
+    """A whole number >= `at_least`."""
+    if not _is_whole(value) or value < at_least:
+        remedy = f" ({hint})" if hint else ""
+        raise InvalidInputError(f"`{name}` must be a whole number >= {at_least}; got {_shown(value)}{remedy}")
+    return int(value)
+
+
+def integer_or_inf(name: str, value: Any, *, at_least: int, hint: str = "") -> int | float:
+    """A whole number >= `at_least`, or `math.inf`."""
+    if isinstance(value, numbers.Real) and value == math.inf:
         return math.inf
-    whole = not isinstance(value, bool) and isinstance(value, numbers.Real) and _float(value).is_integer()
-    if not whole or value < at_least:
-        raise InvalidInputError(f"`{name}` must be {need}; got {_shown(value)}{remedy}")
+    if not _is_whole(value) or value < at_least:
+        remedy = f" ({hint})" if hint else ""
+        raise InvalidInputError(f"`{name}` must be a whole number >= {at_least} or inf; got {_shown(value)}{remedy}")
     return int(value)
 
 
 def index(name: str, value: Any, size: int, what: str = "class") -> int:
     """A whole number from 0 to size - 1: which of the `size` things called `what`."""
-    whole = not isinstance(value, bool) and isinstance(value, numbers.Real) and _float(value).is_integer()
-    if not whole or not 0 <= value < size:
+    if not _is_whole(value) or not 0 <= value < size:
         raise InvalidInputError(
             f"`{name}` must be a {what} index from 0 to {size - 1}; got {_shown(value)} (the first {what} is 0)"
         )
     return int(value)
+
+
+def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """One of the strings in `allowed`."""
+    if value not in allowed:
+        raise InvalidInputError(f"`{name}` must be one of {', '.join(allowed)}; got {value!r}")
+    return str(value)
+
+
+def instance(name: str, value: Any, kind: type[T], hint: str, *, what: str = "") -> T:
+    """An object of the class `kind`; messages call it `what`, by default "a" or "an" and the name of the class."""
+    if not isinstance(value, kind):
+        wanted = what or f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+        raise InvalidInputError(f"`{name}` must be {wanted}; got {type(value).__name__} ({hint})")
+    return value
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and _float(value).is_integer()
 
 
 def _shown(value: Any) -> str:
@@ -66,10 +92,3 @@ def _float(value: numbers.Real) -> float:
         return float(value)
     except OverflowError:
         return math.inf
-
-
-def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
-    """One of the strings in `allowed`."""
-    if value not in allowed:
-        raise InvalidInputError(f"`{name}` must be one of {', '.join(allowed)}; got {value!r}")
-    return str(value)

@@ -176,7 +176,7 @@ class Geometry:
         InvalidInputError
             `dim` below the rank, or a table too large to write down.
         """
-        columns = None if dim is None else int(_checks.integer("dim", dim, at_least=1))
+        columns = None if dim is None else _checks.integer("dim", dim, at_least=1)
         return _prototypes.factor(self.group_cosines, self.group_sizes, self.index, columns)
 
     def angles(self) -> Array:

@@ -130,7 +130,7 @@ class RunOptions:
 
         from optgeom import _checks
 
-        number = int(_checks.integer("threads", self.threads, at_least=1))
+        number = _checks.integer("threads", self.threads, at_least=1)
         if number > MOST_THREADS:
             raise UsageError(
                 f"--threads must be at most {MOST_THREADS}; got {number} (one a core is the most that helps)"

@@ -157,10 +157,8 @@ def loss_values(
     Khosla et al. 2020, arXiv 2004.11362, equation 2 (SupCon). Chen et al. 2020, arXiv 2002.05709 (SimCLR).
     """
     if rows is not None:
-        rows = int(
-            _checks.integer(
-                "rows", rows, at_least=3, hint="images times views; with two rows the loss is 0 for all features"
-            )
+        rows = _checks.integer(
+            "rows", rows, at_least=3, hint="images times views; with two rows the loss is 0 for all features"
         )
     scale = _scale(loss, base_temperature)
     if observed is not None:

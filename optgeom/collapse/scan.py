@@ -188,7 +188,7 @@ def scan(
     ----------
     Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (minority collapse beyond a share of the majority class).
     """
-    workers = int(_checks.integer("workers", workers, at_least=1, hint="1 solves in this process"))
+    workers = _checks.integer("workers", workers, at_least=1, hint="1 solves in this process")
     cells = build_grid(
         majority=majority,
         majority_odds=majority_odds,

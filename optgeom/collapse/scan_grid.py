@@ -136,10 +136,8 @@ def _reals(
 
 
 def _integers(name: str, given: Values, at_least: int, infinite: bool = False, hint: str = "") -> list[float]:
-    return [
-        _checks.integer(name, value, at_least=at_least, infinite=infinite, hint=hint)
-        for value in values_of(name, given)
-    ]
+    check = _checks.integer_or_inf if infinite else _checks.integer
+    return [check(name, value, at_least=at_least, hint=hint) for value in values_of(name, given)]
 
 
 def _choices(name: str, given: Values, allowed: tuple[str, ...]) -> list[str]:
@@ -248,7 +246,7 @@ def _losses(
         sizes = _integers(
             "batch_size", math.inf if batch_size is None else batch_size, 2, True, "inf is the limit of large batches"
         )
-        seen = int(_checks.integer("views", 2 if views is None else views, at_least=1))
+        seen = _checks.integer("views", 2 if views is None else views, at_least=1)
         return [_parameters("supcon", "ucl", batch_size=size, views=seen) for size in sizes]
     numbers = _integers(
         "negatives", 256 if negatives is None else negatives, 1, True, "inf is the limit of many negatives"

@@ -244,7 +244,7 @@ def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] |
     """
     _usable(loss)
     if split is None:
-        count = int(_checks.integer("minorities", minorities, at_least=2, hint="two classes are always opposite"))
+        count = _checks.integer("minorities", minorities, at_least=2, hint="two classes are always opposite")
         if count > MOST_MINORITIES:
             raise InvalidInputError(
                 f"`minorities` must be at most 2^53; got {count:.3e} (no data set has so many classes)"

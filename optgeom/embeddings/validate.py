@@ -134,7 +134,7 @@ def validate(
         "tolerance", tolerance, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only"
     )
     _checks.choice("match", match, MATCHES)
-    seed = int(_checks.integer("seed", seed, at_least=0))
+    seed = _checks.integer("seed", seed, at_least=0)
     source_of_optimum = wanted(geometry, classes, loss, sampler_power)
     by_shape = match == "hungarian"
     if by_shape and source_of_optimum.geometry is None and classes is None:

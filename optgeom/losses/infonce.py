@@ -61,9 +61,7 @@ class InfoNCE(Loss):
 
     def __post_init__(self) -> None:
         _checks.real("temperature", self.temperature, above=0.0, hint="usual values are 0.05 to 1")
-        _checks.integer(
-            "negatives", self.negatives, at_least=1, infinite=True, hint="use inf for the limit of many negatives"
-        )
+        _checks.integer_or_inf("negatives", self.negatives, at_least=1, hint="use inf for the limit of many negatives")
         _checks.real("alpha", self.alpha, at_least=0.0, hint="1 keeps the positive in the denominator, 0 leaves it out")
         _checks.choice("negatives_reduction", self.negatives_reduction, ("sum", "mean"))
         _checks.choice("sampling", self.sampling, ("ucl", "scl"))

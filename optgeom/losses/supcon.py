@@ -72,7 +72,7 @@ class SupCon(Loss):
             if least == 3
             else "images in a batch; inf for the limit"
         )
-        _checks.integer("batch_size", self.batch_size, at_least=least, infinite=True, hint=why)
+        _checks.integer_or_inf("batch_size", self.batch_size, at_least=least, hint=why)
 
     @property
     def uniform_negatives(self) -> bool:  # type: ignore[override]

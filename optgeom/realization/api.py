@@ -122,7 +122,7 @@ class Realization:
             found = realise(*(self._fitted or (self.weights, self.verdict)))
         if dim is None or dim == found.shape[1]:
             return found
-        columns = int(_checks.integer("dim", dim, at_least=found.shape[1], hint="the dimension of the geometry"))
+        columns = _checks.integer("dim", dim, at_least=found.shape[1], hint="the dimension of the geometry")
         return np.pad(found, ((0, 0), (0, columns - found.shape[1])))
 
     def as_dict(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class CailliezGeometry:
 
     def embedding(self, dim: int | None = None) -> Array:
         """(n, dim) centred points; `dim` is `dimension` by default, further columns are zero."""
-        columns = None if dim is None else int(_checks.integer("dim", dim, at_least=1, hint="the embedding dimension"))
+        columns = None if dim is None else _checks.integer("dim", dim, at_least=1, hint="the embedding dimension")
         return euclidean.classical_scaling(
             self._squared, self._weights.sizes, self._weights.index, self._threshold, columns
         )

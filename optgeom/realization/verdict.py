@@ -117,7 +117,7 @@ def judge(
     q = (
         None
         if dim is None
-        else int(_checks.integer("dim", dim, at_least=1, hint="the embedding dimension; None for the least possible"))
+        else _checks.integer("dim", dim, at_least=1, hint="the embedding dimension; None for the least possible")
     )
     if not weights.symmetric:
         reason = "similarities are symmetric, and no symmetric matrix has these normalised weights (log w_ij - log w_ji is not a_j - a_i)"

@@ -47,7 +47,7 @@ class Bracket:
 
 def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
     """Minimise over unit vectors of `dimension` columns from the identity, collapsed slices, great circles, the optimum, and at random."""
-    size = wanted = int(_checks.integer("dim", dimension, at_least=1, hint="the dimension of the map"))
+    size = wanted = _checks.integer("dim", dimension, at_least=1, hint="the dimension of the map")
     held, identity = optimum.held, optimum.loss_identity
     if optimum.identity_is_optimal and size >= held.points.shape[1]:
         return Bracket(size, optimum.lower_bound, identity, "identity", 0.0)

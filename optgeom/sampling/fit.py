@@ -60,8 +60,8 @@ class Fit:
 
 def law_of(dimension: int, kappa: float, fixed: int, convention: str = "theory") -> Conditional:
     """The law with the last `fixed` coordinates fixed; von Mises-Fisher where none is."""
-    size = int(_checks.integer("dimension", dimension, at_least=2, hint="3 is the sphere of the published experiments"))
-    still = int(_checks.integer("fixed", fixed, at_least=0, hint="the number of latent coordinates that never vary"))
+    size = _checks.integer("dimension", dimension, at_least=2, hint="3 is the sphere of the published experiments")
+    still = _checks.integer("fixed", fixed, at_least=0, hint="the number of latent coordinates that never vary")
     LatentSphere(size)
     if still >= size:
         raise InvalidInputError(f"`fixed` must be below dimension {size}; got {still} (one coordinate must stay free)")

@@ -42,10 +42,8 @@ class LatentSphere:
     dimension: int
 
     def __post_init__(self) -> None:
-        size = int(
-            _checks.integer(
-                "dimension", self.dimension, at_least=2, hint="3 is the sphere of the published experiments"
-            )
+        size = _checks.integer(
+            "dimension", self.dimension, at_least=2, hint="3 is the sphere of the published experiments"
         )
         if size > LARGEST_DIMENSION:
             raise InvalidInputError(

@@ -113,8 +113,8 @@ def point_set(
     points : (n, d), optional
         Unit rows to use instead; without fixed coordinates only.
     """
-    count = int(_checks.integer("slices", slices, at_least=1))
-    each = int(_checks.integer("per_slice", per_slice, at_least=2))
+    count = _checks.integer("slices", slices, at_least=1)
+    each = _checks.integer("per_slice", per_slice, at_least=2)
     included = not conditional.full_support if self_included is None else self_included
     if count * each > LARGEST:
         raise InvalidInputError(

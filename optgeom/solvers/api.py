@@ -88,7 +88,7 @@ def solve(
     _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-8")
     _checks.real("backward_tolerance", backward_tolerance, above=0.0, hint="the default is 1e-8")
     if dim is not None:
-        dim = int(_checks.integer("dim", dim, at_least=1))
+        dim = _checks.integer("dim", dim, at_least=1)
     program = ClassMeanProgram.build(classes, loss, grouped)
     free = program.free_classes()
     if free.size:

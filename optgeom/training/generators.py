@@ -41,7 +41,7 @@ class Generator(nn.Module):
 
     def __init__(self, dimension: int, at_least: int = 2) -> None:
         super().__init__()
-        self.dimension = int(_checks.integer("dimension", dimension, at_least=at_least))
+        self.dimension = _checks.integer("dimension", dimension, at_least=at_least)
 
     def inverse(self, x: Tensor) -> Tensor:
         """(n, d) latents of (n, *shape) outputs of g."""
@@ -80,7 +80,7 @@ class LinearGenerator(Generator):
 
     def __init__(self, dimension: int, outputs: int | None = None, condition: float = 3.0, seed: int = 0) -> None:
         super().__init__(dimension)
-        size = dimension if outputs is None else int(_checks.integer("outputs", outputs, at_least=dimension))
+        size = dimension if outputs is None else _checks.integer("outputs", outputs, at_least=dimension)
         _checks.real("condition", condition, at_least=1.0, hint="1 is orthogonal")
         random = torch.Generator().manual_seed(seed)
         scale = condition ** (-torch.arange(dimension, dtype=torch.float64) / (dimension - 1))
@@ -182,7 +182,7 @@ class Patches(Generator):
 
     def __init__(self, dimension: int, bands: int = 4) -> None:
         super().__init__(dimension, at_least=3)
-        self.bands = int(_checks.integer("bands", bands, at_least=1))
+        self.bands = _checks.integer("bands", bands, at_least=1)
         self.register_buffer("angles", math.pi / (self.bands - torch.arange(self.bands, dtype=torch.float64)))
         self.shape = (self.dimension,)
 
@@ -219,7 +219,7 @@ class Blobs(Generator):
 
     def __init__(self, dimension: int, side: int = 6, width: float = 0.5) -> None:
         super().__init__(dimension)
-        self.side = int(_checks.integer("side", side, at_least=2))
+        self.side = _checks.integer("side", side, at_least=2)
         self.width = _checks.real("width", width, above=0.0, hint="0.5 is usual")
         self.squares = (dimension + 1) // 2
         line = torch.linspace(-1, 1, side, dtype=torch.float64)

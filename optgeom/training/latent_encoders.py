@@ -140,7 +140,7 @@ def make_latent_encoder(
         A matched encoder into another dimension, or of a generator of unknown kind.
     """
     _checks.choice("kind", kind, ENCODERS)
-    size = generator.dimension if dim is None else int(_checks.integer("dim", dim, at_least=1))
+    size = generator.dimension if dim is None else _checks.integer("dim", dim, at_least=1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if kind == "matched":
@@ -150,9 +150,7 @@ def make_latent_encoder(
                 )
             return _matched(generator)
         layers = (
-            (10 if kind == "batchnorm-mlp" else 3)
-            if depth is None
-            else int(_checks.integer("depth", depth, at_least=1))
+            (10 if kind == "batchnorm-mlp" else 3) if depth is None else _checks.integer("depth", depth, at_least=1)
         )
         return DeepMLP(math.prod(generator.shape), size, width, layers, kind == "batchnorm-mlp")
 

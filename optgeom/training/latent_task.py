@@ -95,7 +95,7 @@ class LatentPairTask(Task):
             raise InvalidInputError(
                 f"`generator` must take latents of the dimension of `conditional`; got {held} (make it anew)"
             )
-        self.batch = int(_checks.integer("batch", batch, at_least=2))
+        self.batch = _checks.integer("batch", batch, at_least=2)
         check_rho(rho)
         self._per_slice = _group(conditional, rho, self.batch, per_slice)
         already = (self._per_slice - 1) / (self.batch - 1)
@@ -230,7 +230,7 @@ def train_latents(
 
 def _group(conditional: Conditional, rho: float, batch: int, per_slice: int) -> int:
     """Anchors of a slice: 1 where no support is asked for, or every anchor has the same."""
-    size = int(_checks.integer("per_slice", per_slice, at_least=2))
+    size = _checks.integer("per_slice", per_slice, at_least=2)
     if rho == 0 or conditional.full_support:
         return 1
     if not conditional.fixed:

@@ -128,7 +128,7 @@ class GeometryMonitor(Metric):
             "min_images", min_images, at_least=FEWEST_IMAGES, hint="the spread of a class takes two images"
         )
         self.ignore_index = ignore_index
-        self.dim = None if dim is None else int(_checks.integer("dim", dim, at_least=1))
+        self.dim = None if dim is None else _checks.integer("dim", dim, at_least=1)
         self.prefix = prefix
         self._lowest, self._num_labels, lookup = _lookup(class_names, ignore_index, self.geometry)
         # No buffer: `set_dtype` would make its integers floats.

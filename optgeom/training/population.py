@@ -150,7 +150,7 @@ def train_population(
         )
     _checks.integer("iterations", iterations, at_least=1)
     objective = PopulationRisk(classes, loss)
-    size = classes.num_classes if dim is None else int(_checks.integer("dim", dim, at_least=1))
+    size = classes.num_classes if dim is None else _checks.integer("dim", dim, at_least=1)
     start = torch.randn(
         objective.num_rows, size, dtype=torch.float64, generator=torch.Generator().manual_seed(check_seed(seed))
     )

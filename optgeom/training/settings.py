@@ -129,7 +129,7 @@ def check_size(name: str, size: int) -> int:
     InvalidInputError
         Another one.
     """
-    number = int(_checks.integer(name, size, at_least=1))
+    number = _checks.integer(name, size, at_least=1)
     if number > LARGEST[name]:
         raise InvalidInputError(f"`{name}` must be at most {LARGEST[name]}; got {number} (thousands are plenty)")
     return number
@@ -143,7 +143,7 @@ def check_seed(seed: int) -> int:
     InvalidInputError
         Another one.
     """
-    number = int(_checks.integer("seed", seed, at_least=0))
+    number = _checks.integer("seed", seed, at_least=0)
     if number > LARGEST_SEED:
         raise InvalidInputError(
             f"`seed` must be at most 2^63 - 1; got a whole number of {number.bit_length()} bits (0 is as good)"

@@ -136,9 +136,9 @@ def _estimate(
     size: int,
     gram: Array | None,
 ) -> RiskEstimate:
-    seed = int(_checks.integer("seed", seed, at_least=0))
-    batches = int(_checks.integer("batches", batches, at_least=2, hint="a standard error needs two"))
-    size = int(_checks.integer("size", size, at_least=2))
+    seed = _checks.integer("seed", seed, at_least=0)
+    batches = _checks.integer("batches", batches, at_least=2, hint="a standard error needs two")
+    size = _checks.integer("size", size, at_least=2)
     num_classes = None if gram is None else gram.shape[0]
     given = np.asarray(proportions if proportions is not None else counts if counts is not None else [])
     if num_classes is None and given.ndim == 1 and given.size:

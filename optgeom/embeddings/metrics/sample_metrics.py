@@ -135,8 +135,8 @@ def sample_metrics(
     share = _checks.real("share", share, above=0.0, hint="0.05 is five percent of the rows")
     if share >= 1:
         raise InvalidInputError(f"`share` must be below 1; got {share!r} (0.05 is five percent of the rows)")
-    size, seeds = int(_checks.integer("size", size, at_least=2)), int(_checks.integer("seeds", seeds, at_least=1))
-    seed = int(_checks.integer("seed", seed, at_least=0))
+    size, seeds = _checks.integer("size", size, at_least=2), _checks.integer("seeds", seeds, at_least=1)
+    seed = _checks.integer("seed", seed, at_least=0)
     samples = [found] if found.n <= size else (found.subset(index) for index in draws(found, size, seeds, seed))
     pairs = _Repeats(
         tuple(_repeat(part, t, share, temperature) for part in samples), found.num_classes, found.n <= size

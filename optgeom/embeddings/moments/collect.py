@@ -127,10 +127,10 @@ def collect(
     SolverError
         A worker was lost.
     """
-    workers = int(_checks.integer("workers", workers, at_least=1, hint="1 reads in this process"))
+    workers = _checks.integer("workers", workers, at_least=1, hint="1 reads in this process")
     if batch_rows is not None:
-        batch_rows = int(_checks.integer("batch_rows", batch_rows, at_least=1))
-    sample = int(_checks.integer("sample", sample, at_least=0, hint="0 keeps none"))
+        batch_rows = _checks.integer("batch_rows", batch_rows, at_least=1)
+    sample = _checks.integer("sample", sample, at_least=0, hint="0 keeps none")
     parts = source_parts(source)
     twice = source.re_readable and all(part.re_readable for part in parts)
     reading = _Reading(tuple(ignore), batch_rows, not twice, sample, tuple(seeds))

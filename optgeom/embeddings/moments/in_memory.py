@@ -82,7 +82,7 @@ class ArraySource:
 
     def batches(self, rows: int) -> Iterator[Batch]:
         """Batches of `rows` rows, the last one with what is left, in order: views, where no conversion is needed."""
-        rows = int(integer("rows", rows, at_least=1))
+        rows = integer("rows", rows, at_least=1)
         for start in range(0, len(self._table), rows):
             part = slice(start, start + rows)
             yield Batch(
@@ -114,7 +114,7 @@ class IteratorSource:
 
     def batches(self, rows: int) -> Iterator[Batch]:
         """The batches, cut where they have more than `rows` rows."""
-        rows = int(integer("rows", rows, at_least=1))
+        rows = integer("rows", rows, at_least=1)
         if self._spent and not self.re_readable:
             raise InvalidInputError(
                 "`embeddings` must be read only once when it is an iterator; it was read before (pass a list)"

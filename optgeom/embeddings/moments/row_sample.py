@@ -59,8 +59,8 @@ class RowSample:
     """
 
     def __init__(self, size: int, seed: int, shard: int = 0) -> None:
-        self.size = int(_checks.integer("size", size, at_least=1))
-        salt = int(_checks.integer("seed", seed, at_least=0)) % 2**64
+        self.size = _checks.integer("size", size, at_least=1)
+        salt = _checks.integer("seed", seed, at_least=0) % 2**64
         self._salt = scramble(np.array([salt], dtype=np.uint64), np.uint64(0))[0]
         self._shard = shard
         self._keys = np.empty(0, dtype=np.uint64)

@@ -83,7 +83,7 @@ class FileSource:
 
     def batches(self, rows: int) -> Iterator[Batch]:
         """Batches of `rows` rows, the last one with what is left, in order."""
-        rows = int(integer("rows", rows, at_least=1))
+        rows = integer("rows", rows, at_least=1)
         blocks = regroup(self.content.blocks(rows), rows)
         start = 0
         for block in blocks:

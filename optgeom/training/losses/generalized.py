@@ -61,9 +61,9 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
         normalize: bool = True,
     ) -> None:
         super().__init__(temperature, singletons, normalize)
-        self.negatives = int(_checks.integer("negatives", negatives, at_least=1))
+        self.negatives = _checks.integer("negatives", negatives, at_least=1)
         self.sampling = _checks.choice("sampling", sampling, SAMPLING)
-        self.seed = int(_checks.integer("seed", seed, at_least=0))
+        self.seed = _checks.integer("seed", seed, at_least=0)
         self.psi = InfoNCEPsi() if psi is None else psi
         self._generators: dict[str, torch.Generator] = {}
 
