@@ -23,6 +23,7 @@ test-all: $(VENV)/.installed-dev
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 # Every table of benchmarks/README.md, written one by one; an hour. What an interrupted run left: benchmarks/run.py --resume.

@@ -121,7 +121,7 @@ class Geometry:
 
     @property
     def regime(self) -> str:
-        """ "spread", "partial-collapse", "minority-collapse" or "dimension-limited"."""
+        """One of "spread", "partial-collapse", "minority-collapse" or "dimension-limited"."""
         if self.bracket is not None:
             return "dimension-limited"
         if self.rank >= self.num_classes - 1 or self.num_classes == 2:

@@ -50,7 +50,7 @@ def repair(cosines: Array, sizes: Sizes) -> Repaired:
     ones = np.ones(sizes.size)
     block = group_matrix.symmetric_block(given, ones, sizes)
     rest = group_matrix.complement(given, ones, sizes)
-    eigenvalues = scipy.linalg.eigvalsh(block)
+    eigenvalues = np.asarray(scipy.linalg.eigvalsh(block), dtype=np.float64)
     lowest, largest = min(float(eigenvalues[0]), float(rest.min())), max(1.0, float(eigenvalues[-1]))
     if lowest >= -8 * EPS * largest:
         # Rounding of the eigenvalues, not of the matrix: cosines of exactly 1 and -1 stay what they are.

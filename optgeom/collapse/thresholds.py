@@ -184,7 +184,6 @@ def _program(
 
 def threshold_log_odds(loss: Loss, weights: Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> float:
     """Log odds at which log rho crosses zero, for minorities with relative weights `weights`, `sizes` classes each."""
-
     from scipy.optimize import brentq
 
     def ratio(log_odds: float) -> float:

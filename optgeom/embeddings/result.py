@@ -204,7 +204,7 @@ class Validation:
 
     @property
     def verdict(self) -> str:
-        """ "collapsed", "differs", "consistent" or "inconclusive"."""
+        """One of "collapsed", "differs", "consistent" or "inconclusive"."""
         return self.judgement.verdict
 
     @property

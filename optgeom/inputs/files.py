@@ -113,5 +113,5 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def write_text(path: str | os.PathLike[str], content: str) -> None:
-    """Write `content` to `path` as UTF-8 with `\\n` line ends, in one step; see `atomic_path`."""
+    r"""Write `content` to `path` as UTF-8 with `\n` line ends, in one step; see `atomic_path`."""
     write_bytes(path, content.encode("utf-8"))

@@ -1,0 +1,1 @@
+"""Programs over Gram matrices of unit vectors: their values, gradients and curvatures."""

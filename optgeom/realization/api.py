@@ -95,7 +95,7 @@ class Realization:
 
     @property
     def regime(self) -> str:
-        """ "realizable", "degenerate" or "inconsistent"."""
+        """One of "realizable", "degenerate" or "inconsistent"."""
         return self.verdict.regime
 
     @property

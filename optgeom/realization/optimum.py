@@ -81,7 +81,7 @@ class Optimum:
         return Optimum(found.cosines, found.risk, found.rank, found.certificate, solver, iterations)
 
     def or_better(self, found: WeightedCertified | None, iterations: int, solver: str) -> Optimum:
-        """This one, or what another solver found if it is closer to the optimum; the iterations of both count."""
+        """Choose the better of this and another solver's optimum; the iterations of both count."""
         total = self.iterations + iterations
         if found is None or found.certificate.gap >= self.certificate.gap:
             return replace(self, iterations=total)

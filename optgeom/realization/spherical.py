@@ -58,7 +58,7 @@ class ShiftRange:
 
     @property
     def kind(self) -> str:
-        """ "interval", "point" or "empty"."""
+        """One of "interval", "point" or "empty"."""
         if self.interval is None:
             return "empty"
         return "point" if self.interval[0] == self.interval[1] else "interval"
@@ -278,4 +278,4 @@ def _lowest(diagonal: Array, off: Array) -> tuple[float, Array]:
     values, vectors = scipy.linalg.eigh_tridiagonal(
         diagonal, off, select="i", select_range=(0, 0), lapack_driver="stebz"
     )
-    return float(values[0]), vectors[:, 0]
+    return float(values[0]), np.asarray(vectors[:, 0], dtype=np.float64)

@@ -51,7 +51,8 @@ class Grouped:
 
 def read(matrix: Any) -> Grouped:
     """Validate a dense or sparse (n, n) weight matrix and group its samples; the diagonal is ignored."""
-    if scipy.sparse.issparse(matrix):
+    is_sparse: bool = scipy.sparse.issparse(matrix)
+    if is_sparse:
         _check_shape(matrix.shape, matrix.dtype)
         _check_indices(matrix)
         if matrix.shape[0] > LARGEST_AS_DENSE:

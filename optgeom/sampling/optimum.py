@@ -101,7 +101,7 @@ class SamplingOptimum:
 
     @property
     def orthogonal_maps(self) -> str:
-        """ "optimal" (and nothing else is), "optimal but not unique", "optimal, perhaps not alone", or "beaten"."""
+        """One of "optimal" (alone), "optimal but not unique", "optimal, perhaps not alone" and "beaten"."""
         if not self.identity_is_optimal:
             return "beaten"
         if self.unique:

@@ -226,4 +226,4 @@ def _components(linked: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    return np.asarray(connected_components(csr_array(linked), directed=False)[1], dtype=np.intp)
+    return np.asarray(connected_components(csr_array(linked.astype(np.int8)), directed=False)[1], dtype=np.intp)

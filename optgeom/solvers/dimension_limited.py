@@ -76,6 +76,11 @@ def quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]
         slope -= np.einsum("ij,ij->i", slope, rows)[:, None] * rows
         return program.risk(cosines), (slope / lengths).ravel()
 
-    options = {"maxiter": MOST_STEPS, "maxcor": MEMORY, "ftol": SMALLEST_DECREASE, "gtol": 0.0}
-    found = minimize(value, start.ravel(), jac=True, method="L-BFGS-B", options=options)
+    found = minimize(
+        value,
+        start.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": MOST_STEPS, "maxcor": MEMORY, "ftol": SMALLEST_DECREASE, "gtol": 0.0},
+    )
     return unit(found.x)[2], float(found.fun), int(found.nit)

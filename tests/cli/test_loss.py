@@ -14,7 +14,7 @@ shown = partial(command_line.words, "loss")
 
 
 @pytest.mark.parametrize(
-    "arguments, collapsed, optimal",
+    ("arguments", "collapsed", "optimal"),
     [
         (["--rows", 8], 1.945910, None),
         (["--rows", 16], 2.708050, None),
@@ -46,7 +46,7 @@ def test_values(arguments, collapsed, optimal):
 
 
 @pytest.mark.parametrize(
-    "arguments, verdict",
+    ("arguments", "verdict"),
     [
         (["--rows", 8, "--observed", 1.9459], "collapsed: this is ln(8 - 1)"),
         (["--rows", 128, "--observed", 6.92], "collapsed, if your code multiplies"),
@@ -101,7 +101,7 @@ def test_labels_of_one_batch(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, code, message",
+    ("arguments", "code", "message"),
     [
         ([], 2, "give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --simclr N"),
         (["--sampler", "sqrt"], 2, "give exactly one of --counts"),

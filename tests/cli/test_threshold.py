@@ -43,7 +43,7 @@ def test_golden(law):
         assert held["margin"] is None
 
 
-@pytest.mark.parametrize("temperature, needs", [(1, "12.16"), (0.5, "106.3"), (0.1, "9.703e8"), (0.07, "5.122e12")])
+@pytest.mark.parametrize(("temperature", "needs"), [(1, "12.16"), (0.5, "106.3"), (0.1, "9.703e8"), (0.07, "5.122e12")])
 def test_real_temperatures_are_told_in_odds(temperature, needs):
     text = shown("threshold", "--temperature", temperature)
     assert f"Total collapse needs odds of {needs} : 1 or more" in text
@@ -105,7 +105,7 @@ def test_tie_for_the_largest_class():
 
 
 @pytest.mark.parametrize(
-    "arguments, code, message",
+    ("arguments", "code", "message"),
     [
         (["--minorities", 1], 3, "`minorities` must be a whole number >= 2; got 1 (two classes are always opposite)"),
         (["--counts", "5,3"], 3, "two classes are always opposite"),
@@ -126,7 +126,7 @@ def test_errors_are_one_line(arguments, code, message):
 
 
 @pytest.mark.parametrize(
-    "value, text",
+    ("value", "text"),
     [
         (12.1613, "12.16"),
         (0.0866, "0.0866"),
@@ -146,7 +146,7 @@ def test_odds_as_people_write_them(value, text):
 
 
 @pytest.mark.parametrize(
-    "arguments, loss",
+    ("arguments", "loss"),
     [
         (["--temperature", 1], og.SupCon(1.0)),
         ([*INFONCE, "--sampling", "scl"], og.InfoNCE(1.0, 8, sampling="scl")),

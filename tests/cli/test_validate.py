@@ -262,7 +262,7 @@ def test_ragged_lists(folder):
 
 
 @pytest.mark.parametrize(
-    "code, arguments, message",
+    ("code", "arguments", "message"),
     [
         (
             2,
@@ -319,7 +319,7 @@ def test_a_report_whose_package_is_missing(folder, monkeypatch):
     assert not (folder / "r.html").exists()
 
 
-@pytest.mark.parametrize("option, name", [("--out", "v.json"), ("--report", "r.html")])
+@pytest.mark.parametrize(("option", "name"), [("--out", "v.json"), ("--report", "r.html")])
 def test_a_disk_that_is_full(option, name, folder):
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")

@@ -77,7 +77,7 @@ def test_floor_of_balanced_supcon_is_not_zero():
     assert found.simplex_value == found.optimal_value
 
 
-@pytest.mark.parametrize("singletons, mean", [("skip", 1.098612), ("zero", 0.549306)])
+@pytest.mark.parametrize(("singletons", "mean"), [("skip", 1.098612), ("zero", 0.549306)])
 def test_anchors_without_a_positive(singletons, mean):
     found = batch_loss_values([0, 1, 1, 3], singletons=singletons)
     assert found.collapsed_value == pytest.approx(mean, abs=5e-7)
@@ -142,7 +142,7 @@ def test_optimal_value_of_batches_is_the_golden_risk(case):
 
 
 @pytest.mark.parametrize(
-    "loss, value, formula",
+    ("loss", "value", "formula"),
     [
         (og.InfoNCE(0.1, 256), math.log(257), "ln(1 + 256)"),
         (og.InfoNCE(0.1, 8, 0.5, "mean", "scl"), math.log(1.5), "ln(0.5 + 1)"),
@@ -313,7 +313,7 @@ def test_zero_is_an_honest_value_where_the_floor_is_zero():
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    ("arguments", "message"),
     [
         ({}, r"`classes` must be given, or `rows` of a SupCon batch; got neither"),
         ({"rows": 2}, r"`rows` must be a whole number >= 3; got 2 .*with two rows the loss is 0"),

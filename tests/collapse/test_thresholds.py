@@ -134,7 +134,7 @@ def test_one_negative_in_closed_form():
 
 
 @pytest.mark.parametrize(
-    "tau, odds", [(1.0, 12.1613696667), (0.5, 106.25), (0.1, 9.7033e8), (0.07, 5.1220e12), (0.01, None)]
+    ("tau", "odds"), [(1.0, 12.1613696667), (0.5, 106.25), (0.1, 9.7033e8), (0.07, 5.1220e12), (0.01, None)]
 )
 def test_limit_of_many_negatives_in_closed_form(tau, odds):
     for loss in (og.SupCon(tau), infonce(math.inf, tau, "ucl", 0.0), og.SupCon(tau, views=1)):
@@ -236,7 +236,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("loss, split", CASES, ids=lambda part: str(part)[:60])
+@pytest.mark.parametrize(("loss", "split"), CASES, ids=lambda part: str(part)[:60])
 def test_the_solver_collapses_exactly_there(loss, split):
     found = collapse_threshold(loss, split=split)
     minor = np.array(split) / np.sum(split)
@@ -322,7 +322,7 @@ def test_margin_is_the_threshold_of_the_same_split():
 
 
 @pytest.mark.parametrize(
-    "counts, loss",
+    ("counts", "loss"),
     [
         ([5, 3], og.SupCon(1.0)),
         ([5, 5, 3], og.SupCon(1.0)),

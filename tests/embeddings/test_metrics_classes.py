@@ -214,7 +214,7 @@ def test_spectrum_of_rows_and_of_their_scatter_agree():
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    ("call", "message"),
     [
         (lambda: nc1([[1.0, 0], [0, 1]], np.eye(3)), r"`within` must be \(d, d\) = \(2, 2\)"),
         (lambda: nc1([[1.0, 0], [0, 1]], np.eye(2), [1, 0]), "`weights` must be 2 positive numbers"),

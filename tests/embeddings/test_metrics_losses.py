@@ -230,7 +230,7 @@ def test_views_are_taken_where_they_are():
     assert without.views_missing and without.value > found.value + 0.1  # other images are less alike than views
 
 
-@pytest.mark.parametrize("sampling, alpha", [("ucl", 1.0), ("scl", 1.0), ("ucl", 0.0)])
+@pytest.mark.parametrize(("sampling", "alpha"), [("ucl", 1.0), ("scl", 1.0), ("ucl", 0.0)])
 def test_infonce_of_spread_rows_is_the_enumerated_mean(sampling, alpha):
     rows, codes = cloud((3, 2, 2))
     tau, total = 0.4, 0.0
@@ -328,7 +328,7 @@ ROWS, CODES = cloud((4, 3))
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    ("call", "message"),
     [
         (lambda: supcon_loss(ROWS, CODES, -1), "`temperature` must be > 0"),
         (lambda: supcon_loss(ROWS, CODES, 0.1, "drop"), "`singletons` must be one of zero, skip"),

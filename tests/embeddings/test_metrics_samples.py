@@ -290,7 +290,7 @@ GOOD = np.eye(3)
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    ("call", "message"),
     [
         (lambda: sample_metrics([[0.0, 0], [1, 0]], [0, 0]), r"got norm 0 in row 0 \(a zero row has no direction"),
         (

@@ -382,7 +382,7 @@ def bad(row=None, column=None, value=np.nan, rows=X):
 
 
 @pytest.mark.parametrize(
-    "given, message",
+    ("given", "message"),
     [
         ({"embeddings": bad(3, 7)}, r"`embeddings` must be finite; got nan in row 3, column 7, and 1 of \d+ rows"),
         (

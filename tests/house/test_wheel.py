@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -15,7 +16,8 @@ EXTRAS = ("torch", "matplotlib", "pyarrow", "safetensors", "dask", "sklearn")  #
 
 
 def run(*command: str | Path, folder: Path) -> str:
-    done = subprocess.run([str(part) for part in command], cwd=folder, capture_output=True, text=True)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([str(part) for part in command], cwd=folder, capture_output=True, text=True, env=clean)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

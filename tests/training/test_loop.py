@@ -53,14 +53,14 @@ def same(first, second):
             assert torch.equal(first[name], second[name]), name
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
 def killer(at):
     def after(step):
         if step == at:
-            raise Killed
+            raise KilledError
 
     return after
 
@@ -75,7 +75,7 @@ def test_resumed_run_is_the_same_run(tmp_path, kind, at):
 
     whole, parts = task(), task()
     expected = Loop(whole, settings(), tmp_path / "whole").run()
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         Loop(parts, settings(), tmp_path / "parts", after_step=killer(at)).run()
     # Whoever draws numbers between the two must not matter.
     torch.manual_seed(99), np.random.seed(99), random.seed(99)  # noqa: NPY002
@@ -282,7 +282,7 @@ def test_folders_and_foreign_checkpoints(tmp_path):
 
 
 def test_resume_before_the_first_checkpoint_starts_anew(tmp_path):
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         Loop(means_task(), settings(log_every=2), tmp_path, after_step=killer(4)).run()
     assert len(read_log(tmp_path / "log.jsonl")) == 1
     found = Loop(means_task(), settings(log_every=2), tmp_path).run(resume=True)

@@ -240,18 +240,18 @@ def test_rho_means_the_same_in_torch_and_in_the_solver(convention, rho):
 def test_resumed_runs_are_the_same_bit_for_bit(tmp_path):
     how = Settings(steps=12, learning_rate=0.01, device="cpu", log_every=4, checkpoint_every=5)
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     def stop(step):
         if step == 7:
-            raise Killed
+            raise KilledError
 
     def fresh():
         return task(rho=0.5, per_slice=8, kind="batchnorm-mlp")
 
     whole = train_latents(fresh(), how)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         Loop(fresh(), how, tmp_path, after_step=stop).run()
     resumed = train_latents(fresh(), how, tmp_path, resume=True)
     assert resumed.recovery == whole.recovery

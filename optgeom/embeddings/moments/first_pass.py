@@ -242,11 +242,12 @@ class FirstPass:
         codes = codes.astype(np.int32)
         size = len(self._sums)
         if size <= 2 * codes.size:
-            self._sums += csc_array((weights, codes, columns), shape=(size, codes.size)) @ block
+            self._sums += np.asarray(csc_array((weights, codes, columns), shape=(size, codes.size)) @ block)
         else:
             present, inside = np.unique(codes, return_inverse=True)
-            self._sums[present] += (
-                csc_array((weights, inside.astype(np.int32), columns), shape=(present.size, codes.size)) @ block
+            inside = inside.astype(np.int32)
+            self._sums[present] += np.asarray(
+                csc_array((weights, inside, columns), shape=(present.size, codes.size)) @ block
             )
 
     def _add_scatter(self, images: Array) -> None:

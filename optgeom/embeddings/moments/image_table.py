@@ -89,7 +89,7 @@ class ImageTable:
         if mixed.size:
             row = int(mixed[0])
             raise self._mixed(ids[local[row]], names[first[local[row]]], names[codes[row]])
-        self._take(ids, each @ sums, first, np.bincount(local, minlength=len(ids)) * views, names)
+        self._take(ids, np.asarray(each @ sums), first, np.bincount(local, minlength=len(ids)) * views, names)
 
     def merge(self, other: ImageTable, codes: npt.NDArray[np.intp], names: list[str]) -> None:
         """Take in the images of `other`, whose class code k is `codes[k]` here."""

@@ -191,8 +191,8 @@ def _starts(
         padded = np.zeros((most, most))
         padded[:size, :size] = cosines
         # Its generator only breaks ties; without one it would look at the global state of numpy.
-        options = {"maximize": True, "rng": np.random.default_rng(0)}
-        yield np.asarray(quadratic_assignment(padded, target, options=options).col_ind[:size], dtype=np.intp)
+        assigned = quadratic_assignment(padded, target, options={"maximize": True, "rng": np.random.default_rng(0)})
+        yield np.asarray(assigned.col_ind[:size], dtype=np.intp)
 
 
 def _turned(rows: Array, vertices: Array, start: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:

@@ -206,7 +206,7 @@ def _quantiles(freedom: Array, skewness: Array, tail: float) -> tuple[Array, Arr
     """
     from scipy.special import stdtrit
 
-    t = -np.asarray(stdtrit(np.minimum(freedom, 1e300), tail))
+    t = -np.asarray(stdtrit(np.minimum(freedom, 1e300), tail), dtype=np.float64)
     # Wilson and Hilferty: a chi-square of k degrees of freedom is k (1 - 2/(9k) + normal sqrt(2/(9k)))^3; k =
     # 8/skewness^2.
     small = skewness > 1e-6
