@@ -11,15 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array
-from optgeom.embeddings.metrics.class_metrics import ClassMetrics, class_metrics, simplex_distance
+from optgeom.embeddings.metrics.class_metrics import (
+    ClassMetrics,
+    class_metrics,
+    effective_rank,
+    simplex_distance,
+    singular_values_of_scatter,
+)
 from optgeom.embeddings.metrics.empirical_risk import within_term
-from optgeom.embeddings.metrics.estimate import NOTHING, RiskEstimate
+from optgeom.embeddings.metrics.metric import NOTHING, RiskEstimate
 from optgeom.embeddings.metrics.sample_metrics import ROWS, SampleMetrics, sample_metrics
 from optgeom.embeddings.metrics.similarity import class_optimum_r2, procrustes_r2, sample_similarity_r2
-from optgeom.embeddings.metrics.spectrum import effective_rank, singular_values_of_scatter
 from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
 from optgeom.embeddings.moments.row_sample import SampledRows
-from optgeom.embeddings.optimum import Optimum
+from optgeom.embeddings.reference import Reference
 from optgeom.embeddings.result import Metric
 from optgeom.embeddings.statistics.deviation import Deviations
 from optgeom.embeddings.statistics.directions import Directions
@@ -91,7 +96,7 @@ def measure(
     within: WithinClass,
     directions: Directions,
     deviations: Deviations,
-    optimum: Optimum,
+    optimum: Reference,
     classes: npt.NDArray[np.intp],
     sample: Sampled,
     stratified: Sampled,
@@ -103,7 +108,7 @@ def measure(
     ----------
     moments, within, directions, deviations
         Of the classes compared, in the order of the geometry.
-    optimum : Optimum
+    optimum : Reference
     classes : (C,)
         Index in the geometry of each class compared.
     sample : Sampled
@@ -150,7 +155,7 @@ def _against_optimum(deviations: Deviations) -> dict[str, Metric]:
 
 
 def _of_samples(
-    moments: ClassMoments, scatter: Array, sample: Sampled, optimum: Optimum, classes: npt.NDArray[np.intp], seed: int
+    moments: ClassMoments, scatter: Array, sample: Sampled, optimum: Reference, classes: npt.NDArray[np.intp], seed: int
 ) -> dict[str, Metric]:
     """Rows against the prototypes of their classes.
 
@@ -234,7 +239,7 @@ def _of_sample_metrics(rows: SampleMetrics | None) -> dict[str, Metric]:
 
 def _risk(
     directions: Directions,
-    optimum: Optimum,
+    optimum: Reference,
     classes: npt.NDArray[np.intp],
     sample: Sampled,
     seed: int,
@@ -266,7 +271,7 @@ def _error(found: RiskEstimate, unit: float) -> float | None:
 
 
 def _within(
-    sample: Sampled, directions: Directions, optimum: Optimum, classes: npt.NDArray[np.intp], seed: int
+    sample: Sampled, directions: Directions, optimum: Reference, classes: npt.NDArray[np.intp], seed: int
 ) -> RiskEstimate:
     held = optimum.geometry.classes
     loss: Any = optimum.loss

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from optgeom._numerics import Array
-from optgeom.embeddings.metrics.estimate import Estimate
+from optgeom.embeddings.metrics.metric import Estimate
 from optgeom.embeddings.moments.unit_rows import NormSpread
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.directions import Directions

@@ -22,8 +22,8 @@ from optgeom.embeddings.moments.in_memory import as_source
 from optgeom.embeddings.moments.matching import Matching, match_names, match_shapes
 from optgeom.embeddings.moments.row_sample import SampledRows, sample_rows
 from optgeom.embeddings.moments.source import Source
-from optgeom.embeddings.optimum import Optimum, wanted
 from optgeom.embeddings.readers.open import open_embeddings
+from optgeom.embeddings.reference import Reference, choose_reference
 from optgeom.embeddings.result import ClassRow, Validation, finite, spectrum
 from optgeom.embeddings.statistics.deviation import Deviations, deviations
 from optgeom.embeddings.statistics.directions import class_directions
@@ -135,7 +135,7 @@ def validate(
     )
     _checks.choice("match", match, MATCHES)
     seed = _checks.integer("seed", seed, at_least=0)
-    source_of_optimum = wanted(geometry, classes, loss, sampler_power)
+    source_of_optimum = choose_reference(geometry, classes, loss, sampler_power)
     by_shape = match == "hungarian"
     if by_shape and source_of_optimum.geometry is None and classes is None:
         raise InvalidInputError(
@@ -245,7 +245,7 @@ def _judged(
     found: Collected,
     own_names: list[str],
     matching: Matching,
-    optimum: Optimum,
+    optimum: Reference,
     tolerance: float,
     extra: dict[str, int],
     ignored: dict[str, int],
@@ -346,7 +346,7 @@ def _recoded(sample: SampledRows, order: npt.NDArray[np.intp], classes: int) -> 
 
 
 def _sentence(
-    judgement: EmbeddingVerdict, optimum: Optimum, matching: Matching, dim: int, extra: dict[str, int]
+    judgement: EmbeddingVerdict, optimum: Reference, matching: Matching, dim: int, extra: dict[str, int]
 ) -> str:
     """The verdict, with what it rests on."""
     parts = [judgement.sentence]

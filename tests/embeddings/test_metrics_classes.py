@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 from helpers.clouds import unit
 
-from optgeom.embeddings.metrics.class_metrics import cdnv, class_metrics, nc1, simplex_distance
-from optgeom.embeddings.metrics.spectrum import effective_rank, singular_values, singular_values_of_scatter
+from optgeom.embeddings.metrics.class_metrics import (
+    cdnv,
+    class_metrics,
+    effective_rank,
+    nc1,
+    simplex_distance,
+    singular_values,
+    singular_values_of_scatter,
+)
 from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import simplex_vertices

@@ -6,8 +6,8 @@ import numpy as np
 from helpers.clouds import cloud
 
 import optgeom as og
-from optgeom.embeddings.metrics.batches import Batches, stratified
-from optgeom.embeddings.metrics.empirical_risk import empirical_risk
+from optgeom.embeddings.metrics.empirical_risk import Batches, empirical_risk
+from optgeom.embeddings.metrics.pair_risk import stratified
 from optgeom.embeddings.metrics.unit_rows import UnitRows
 
 

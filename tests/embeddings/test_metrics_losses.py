@@ -14,8 +14,8 @@ from helpers.clouds import cloud, collapsed, supcon_by_hand, unit
 from scipy.special import logsumexp
 
 import optgeom as og
-from optgeom.embeddings.metrics.empirical_loss import supcon_loss
 from optgeom.embeddings.metrics.empirical_risk import empirical_risk, within_term
+from optgeom.embeddings.metrics.pair_risk import supcon_loss
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import GeneralizedContrastive
 from optgeom.programs.class_mean import ClassMeanProgram
@@ -86,7 +86,7 @@ def test_small_temperatures_in_float32(tau):
 
 
 def test_supcon_is_the_loop(monkeypatch):
-    monkeypatch.setattr("optgeom.embeddings.metrics.empirical_loss.ENTRIES", 50)
+    monkeypatch.setattr("optgeom.embeddings.metrics.pair_risk.ENTRIES", 50)
     rows, codes = cloud((7, 4, 1, 1))
     expected = supcon_by_hand(rows, codes, 0.3)
     found = supcon_loss(rows, codes, 0.3)

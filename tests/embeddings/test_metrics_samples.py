@@ -9,8 +9,7 @@ import pytest
 from helpers.clouds import unit
 from scipy.spatial import procrustes
 
-from optgeom.embeddings.metrics.neighbours import neighbours
-from optgeom.embeddings.metrics.sample_metrics import draws, sample_metrics
+from optgeom.embeddings.metrics.sample_metrics import draws, neighbours, sample_metrics
 from optgeom.embeddings.metrics.similarity import procrustes_r2, sample_similarity_r2
 from optgeom.embeddings.metrics.unit_rows import UnitRows
 from optgeom.errors import InvalidInputError
@@ -213,7 +212,7 @@ def test_sampled_values_are_near_the_exact_ones():
 def test_blocks_do_not_matter(monkeypatch):
     rows, codes, groups = with_views(40, 2)
     whole = sample_metrics(rows, codes, groups=groups, temperature=0.1)
-    monkeypatch.setattr("optgeom.embeddings.metrics.neighbours.ENTRIES", 240)
+    monkeypatch.setattr("optgeom.embeddings.metrics.sample_metrics.ENTRIES", 240)
     monkeypatch.setattr("optgeom.embeddings.metrics.sample_metrics.ENTRIES", 9)
     monkeypatch.setattr("optgeom.embeddings.metrics.unit_rows.ENTRIES", 9)
     found = sample_metrics(rows, codes, groups=groups, temperature=0.1)

@@ -12,7 +12,7 @@ import pytest
 from helpers.command_line import answer, refused, words
 
 import optgeom as og
-from optgeom.embeddings.metrics.empirical_loss import supcon_loss
+from optgeom.embeddings.metrics.pair_risk import supcon_loss
 
 POINT = [0.6, 0.8]
 PRINTED = 5e-7  # half a unit of the last digit of the table

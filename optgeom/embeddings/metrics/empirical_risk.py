@@ -1,4 +1,4 @@
-r"""The loss of trained rows in the units of the population risk F, and how much of it lies within classes.
+"""The loss of trained rows in the units of the population risk F, and how much of it lies within classes.
 
 Convention: exactly that of `geometry.risk`. Rows that sit at the means of a geometry have, in expectation, its risk: no
 constant is left out of SupCon with a batch size, of the full batch, and of InfoNCE; SupCon in the limit of large
@@ -18,6 +18,7 @@ class wherever another row is there. With `SupConFullBatch` and all rows given, 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,79 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.embeddings.metrics.batches import Batches
-from optgeom.embeddings.metrics.empirical_loss import cosines_of_classes, cosines_of_rows, supcon_terms
-from optgeom.embeddings.metrics.estimate import RiskEstimate
-from optgeom.embeddings.metrics.pair_risk import Pairs, full_batch, in_pairs, law_of, uniform
-from optgeom.embeddings.metrics.unit_rows import UnitRows
+from optgeom.embeddings.metrics.metric import RiskEstimate
+from optgeom.embeddings.metrics.pair_risk import (
+    Pairs,
+    by_label,
+    cosines_of_classes,
+    cosines_of_rows,
+    full_batch,
+    in_pairs,
+    law_of,
+    supcon_terms,
+    uniform,
+)
+from optgeom.embeddings.metrics.unit_rows import Index, UnitRows
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import InfoNCE, Loss, SupCon, SupConFullBatch
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Batches of N images with V views each.
+
+    The classes of the images are drawn independently by `proportions`, as the population risk assumes; the images of a
+    class are then distinct while they last (a training set is not drawn with replacement either: a row beside its own
+    copy would be too good a positive).
+
+    Attributes
+    ----------
+    members : tuple of C arrays
+        Row numbers of each class, or, with views, numbers of its images.
+    views_of : tuple of arrays or None
+        Row numbers of the views of each image. None where some image has fewer than V rows: then V rows of the class
+        stand for the views of one image.
+    """
+
+    proportions: Array
+    views: int
+    members: tuple[Index, ...]
+    views_of: tuple[Index, ...] | None
+
+    @classmethod
+    def of(cls, found: UnitRows, proportions: Array, views: int) -> Batches:
+        """Rows by class, and by image where every image has enough views."""
+        if found.images is not None:
+            number = np.bincount(found.images)
+            if number.min() >= views:
+                of_image = by_label(found.images, number.size)
+                first = np.array([rows[0] for rows in of_image])
+                return cls(proportions, views, by_label(found.codes[first], found.num_classes), of_image)
+        return cls(proportions, views, by_label(found.codes, found.num_classes), None)
+
+    def draw(self, rng: np.random.Generator, images: int) -> tuple[Index, int]:
+        """Row numbers of one batch, N V of them, and how many are repeats because their class ran out."""
+        parts: list[Index] = []
+        repeats = 0
+        for c in np.flatnonzero(counts := rng.multinomial(images, self.proportions)):
+            wanted = int(counts[c]) * (self.views if self.views_of is None else 1)
+            chosen = _cycled(rng, self.members[c], wanted)
+            repeated = max(0, wanted - self.members[c].size)
+            if self.views_of is not None:
+                repeated *= self.views
+                chosen = np.concatenate(
+                    [rng.choice(self.views_of[image], self.views, replace=False) for image in chosen]
+                )
+            repeats += repeated
+            parts.append(chosen)
+        return np.concatenate(parts), repeats
+
+
+def _cycled(rng: np.random.Generator, members: Index, wanted: int) -> Index:
+    """`wanted` members at random, each used once before any is used again."""
+    whole, rest = divmod(wanted, members.size)
+    return np.concatenate([np.tile(members, whole), rng.choice(members, rest, replace=False)])
+
 
 ROWS = 4096
 LIMIT = "the limit of the loss minus log(views * (batch_size - 1))"

@@ -16,7 +16,7 @@ import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array, blocks
-from optgeom.embeddings.metrics.empirical_loss import cosines_of_rows
+from optgeom.embeddings.metrics.pair_risk import cosines_of_rows
 from optgeom.embeddings.metrics.unit_rows import ENTRIES, normalised
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import align, from_gram

@@ -23,7 +23,7 @@ OWN_COUNTS = "the label counts of the embeddings themselves"
 
 
 @dataclass(frozen=True, eq=False)
-class Optimum:
+class Reference:
     """What embeddings are compared with.
 
     Attributes
@@ -49,7 +49,7 @@ class Optimum:
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class ReferenceChoice:
     """Where the optimum is to come from, checked before any row is read.
 
     Attributes
@@ -69,22 +69,22 @@ class Wanted:
     sampler_power: float
     origin: str
 
-    def solved(self, moments: ClassMoments) -> Optimum:
+    def solved(self, moments: ClassMoments) -> Reference:
         """The optimum for embeddings with these classes, in their dimension."""
         dim = int(moments.sums.shape[1])
         if self.geometry is not None:
             return _in_dimension(self.geometry, self.loss, dim, self.origin)
         loss = SupCon() if self.loss is None else self.loss
         if self.classes is not None:
-            return Optimum(solve(self.classes, loss, dim), loss, self.origin, usual_loss=self.loss is None)
+            return Reference(solve(self.classes, loss, dim), loss, self.origin, usual_loss=self.loss is None)
         if len(moments.names) == 1:
             held = f"all {int(moments.counts[0])} rows of `labels` have the label {moments.names[0]!r}"
             raise InvalidInputError(f"no geometry with one class: {held} (at least 2 classes are needed)")
         classes = ClassDistribution.from_counts(moments.counts, moments.names).resample(self.sampler_power)
-        return Optimum(solve(classes, loss, dim), loss, self.origin, own_counts=True, usual_loss=self.loss is None)
+        return Reference(solve(classes, loss, dim), loss, self.origin, own_counts=True, usual_loss=self.loss is None)
 
 
-def wanted(geometry: Any, classes: Any, loss: Any, sampler_power: float = 1.0) -> Wanted:
+def choose_reference(geometry: Any, classes: Any, loss: Any, sampler_power: float = 1.0) -> ReferenceChoice:
     """Check where the optimum is to come from.
 
     Raises
@@ -108,7 +108,7 @@ def wanted(geometry: Any, classes: Any, loss: Any, sampler_power: float = 1.0) -
                 f"`classes` must be a ClassDistribution; got {type(classes).__name__} (ClassDistribution.from_counts(...))"
             )
         origin = OWN_COUNTS if classes is None else f"{classes.num_classes} classes of the training data"
-        return Wanted(None, classes, loss, sampler_power, origin)
+        return ReferenceChoice(None, classes, loss, sampler_power, origin)
     if classes is not None:
         raise InvalidInputError(
             "`geometry` and `classes` must not both be given: a geometry has its classes (leave one out)"
@@ -125,7 +125,7 @@ def wanted(geometry: Any, classes: Any, loss: Any, sampler_power: float = 1.0) -
     if loss is not None and loss.describe() != geometry.loss:
         held, came = describe_loss(geometry.loss), describe_loss(loss.describe())
         raise InvalidInputError(f"`loss` must be that of the geometry: {held}; got {came} (leave it out)")
-    return Wanted(geometry, None, stored_loss(geometry.loss) if loss is None else loss, sampler_power, origin)
+    return ReferenceChoice(geometry, None, stored_loss(geometry.loss) if loss is None else loss, sampler_power, origin)
 
 
 def stored_loss(described: Mapping[str, Any]) -> Loss | None:
@@ -143,14 +143,14 @@ def stored_loss(described: Mapping[str, Any]) -> Loss | None:
         return None
 
 
-def _in_dimension(geometry: Geometry, loss: Loss | None, dim: int, origin: str) -> Optimum:
+def _in_dimension(geometry: Geometry, loss: Loss | None, dim: int, origin: str) -> Reference:
     """The geometry itself where it fits into `dim` dimensions, or else the best one there."""
     if geometry.rank <= dim:
-        return Optimum(geometry, loss, origin)
+        return Reference(geometry, loss, origin)
     if loss is None:
         raise InvalidInputError(
             f"`geometry` must fit into the {dim} dimensions of the embeddings; got rank {geometry.rank}, and a loss "
             f"({geometry.loss.get('name')}) that a geometry does not hold (give `loss`, or a geometry from solve(..., dim={dim}))"
         )
     note = f"{origin} has rank {geometry.rank}: solved again for {dim} dimension{'' if dim == 1 else 's'}"
-    return Optimum(solve(geometry.classes, loss, dim), loss, origin, notes=(note,))
+    return Reference(solve(geometry.classes, loss, dim), loss, origin, notes=(note,))
