@@ -351,6 +351,7 @@ def stratified(codes: Index, num_classes: int, size: int, rng: np.random.Generat
 
 
 def by_label(labels: Index, count: int) -> tuple[Index, ...]:
+    """Positions of each label, 0 to count - 1."""
     order = np.argsort(labels, kind="stable")
     ends = np.cumsum(np.bincount(labels, minlength=count))[:-1]
     return tuple(np.split(order, ends))
