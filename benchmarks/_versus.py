@@ -14,9 +14,7 @@ from _harness import OURS, Row, alternate, attempt, failure
 from _rivals import RowsProgram
 from _suite import Effort
 
-from optgeom.certificates import certify
-from optgeom.certificates.certificate import PRIMAL_SHIFT_LIMIT
-from optgeom.certificates.weighted import certify_weighted
+from optgeom.certificates import Certified, certify
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.weighted import WeightedProgram
 
@@ -36,6 +34,14 @@ class Judgement:
     cosines: Any
     why: str
 
+    @staticmethod
+    def of(answer: Certified) -> Judgement:
+        certificate = answer.certificate
+        backward = math.nan if certificate.backward_error is None else certificate.backward_error
+        return Judgement(
+            certificate.gap, backward, certificate.certified, answer.risk, answer.cosines, certificate.reason
+        )
+
     def row(self, row: Callable[..., Row], reference: Judgement | None = None, note: str = "", **more: Any) -> Row:
         """A row with this certificate, and its distance from `reference` where there is one."""
         if reference is not None:
@@ -53,27 +59,17 @@ def of_class_means(program: ClassMeanProgram) -> Judge:
 
     def judge(cosines: Any) -> Judgement:
         unit, moved = _unit(cosines, program.sizes)
-        found = certify(program, unit)
-        held = found.certificate
-        shift = held.primal_shift + moved
-        certified = held.certified and shift <= PRIMAL_SHIFT_LIMIT
-        why = "" if certified else held.failure(found.risk) or f"the diagonal was off by {shift:.1e}"
-        return Judgement(held.gap, held.backward_error, certified, found.risk, found.cosines, why)
+        return Judgement.of(certify(program, unit, moved=moved))
 
     return judge
 
 
 def of_weights(program: WeightedProgram, tolerance: float) -> Judge:
-    """Diagonal brought to 1, then `certify_weighted`."""
+    """Diagonal brought to 1, then `certify`."""
 
     def judge(cosines: Any) -> Judgement:
         unit, moved = _unit(cosines, program.sizes)
-        found = certify_weighted(program, unit, tolerance)
-        held = found.certificate
-        shift = held.primal_shift + moved
-        certified = held.certified and shift <= PRIMAL_SHIFT_LIMIT
-        why = "" if certified else f"gap {held.gap:.1e}, shift {shift:.1e}"
-        return Judgement(held.gap, math.nan, certified, found.risk, found.cosines, why)
+        return Judgement.of(certify(program, unit, tolerance=tolerance, moved=moved))
 
     return judge
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -32,10 +33,6 @@ def _json_number(value: float) -> float | None:
 def as_dict(geometry: Geometry, full: bool | None = None) -> dict[str, Any]:
     """The JSON object of `optgeom solve`."""
     listed = geometry.num_classes <= LISTED_CLASSES or bool(full)
-    certificate = {
-        key: _json_number(value) if isinstance(value, float) else value
-        for key, value in geometry.certificate.as_dict().items()
-    }
     found: dict[str, Any] = {
         "num_classes": geometry.num_classes,
         "names": list(geometry.names) if listed else None,
@@ -47,7 +44,7 @@ def as_dict(geometry: Geometry, full: bool | None = None) -> dict[str, Any]:
         "coincident_classes": [list(classes) for classes in geometry.coincident_classes],
         "num_near_coincident_pairs": geometry.num_near_coincident_pairs,
         "near_coincident_pairs": [list(pair) for pair in geometry.near_coincident_pairs],
-        "certificate": certificate,
+        "certificate": geometry.certificate.as_dict(),
         "solver": {
             "name": geometry.solver.name,
             "iterations": geometry.solver.iterations,
@@ -90,7 +87,7 @@ def _document(geometry: Geometry) -> dict[str, Any]:
         "rank": geometry.rank,
         "certificate": {
             key: repr(value) if isinstance(value, float) else value
-            for key, value in geometry.certificate.as_dict().items()
+            for key, value in dataclasses.asdict(geometry.certificate).items()
         },
         "loss": geometry.loss,
         "solver": {
@@ -200,7 +197,10 @@ def _rebuild(document: dict[str, Any], raw: dict[str, Any]) -> Geometry:
         primal_shift=float(held["primal_shift"]),
         backward_error=float(held["backward_error"]),
         tolerance=float(held["tolerance"]),
+        scale=1 + abs(float(document["risk"])),
         unique=bool(held["unique"]),
+        rank=int(document["rank"]),
+        reason=str(held.get("reason", "")),
     )
     bracket = document["bracket"]
     return Geometry(

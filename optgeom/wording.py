@@ -120,7 +120,7 @@ def describe_certificate(geometry: Geometry) -> str:
             f"{high:.10g} (width {high - low:.1e}); this geometry attains the upper end, and whether a better one exists is unknown"
         )
     if not certificate.certified:
-        why = certificate.failure(geometry.risk) or "it does not meet the limits that were asked for"
+        why = certificate.reason or "it does not meet the limits that were asked for"
         return f"NOT certified: {why}; do not use this geometry as the answer"
     only = "no other geometry attains it" if certificate.unique else "other geometries may attain the same risk"
     return f"certified: the risk is within {max(certificate.gap, 0.0):.0e} of the optimum; {only}"

@@ -41,11 +41,12 @@ class DualCheck:
         F(A) - lower bound, >= 0; inf when no bound exists.
     backward_error : float
         Largest relative change of a gradient entry that makes the dual exactly feasible (an upper bound of it, at most
-        a few times too large, when it is far below every tolerance); inf if some nu_i >= 0.
+        a few times too large, when it is far below every tolerance); inf if some nu_i >= 0. None where the dual does
+        not measure it.
     """
 
     gap: float
-    backward_error: float
+    backward_error: float | None
 
 
 def check(program: ClassMeanProgram, cosines: Array, risk: float) -> DualCheck:

@@ -33,11 +33,16 @@ class Repaired:
         Largest change of an entry between two different classes.
     eigenvalues : (G,)
         Eigenvalues of the matrix AS GIVEN on the span of the group indicators, ascending.
+    rounding : float
+        A Cholesky factorisation of the matrix on that span can fail for a negative eigenvalue of this size that only
+        rounding made (Rump 2006, BIT 46): (n + 2) u / (1 - (n + 2) u) times the trace, plus 8 u times it for forming
+        the matrix.
     """
 
     cosines: Array
     shift: float
     eigenvalues: Array
+    rounding: float
 
 
 def repair(cosines: Array, sizes: Sizes) -> Repaired:
@@ -67,4 +72,11 @@ def repair(cosines: Array, sizes: Sizes) -> Repaired:
         repaired[np.diag_indices_from(repaired)] = np.where(sizes == 1, 1.0, within)
         repaired = (repaired + repaired.T) / 2
     moved = np.abs(repaired - given).max()
-    return Repaired(repaired, float(max(moved, np.abs(cosines.diagonal() - given.diagonal()).max())), eigenvalues)
+    shift = float(max(moved, np.abs(cosines.diagonal() - given.diagonal()).max()))
+    return Repaired(repaired, shift, np.asarray(eigenvalues, dtype=np.float64), _cholesky_rounding(block))
+
+
+def _cholesky_rounding(block: Array) -> float:
+    unit = EPS / 2
+    steps = (block.shape[0] + 2) * unit
+    return float(np.trace(block) * (steps / (1 - steps) + 8 * unit))

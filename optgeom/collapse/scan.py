@@ -290,7 +290,7 @@ def _result(geometry: Geometry) -> Row:
         "regime": geometry.regime,
         "min_angle_deg": float(geometry.min_angle_deg),
         "gap": float(geometry.certificate.gap),
-        "backward_error": float(geometry.certificate.backward_error),
+        "backward_error": geometry.certificate.backward_error,
         "certified": bool(geometry.certificate.certified),
         "solver": geometry.solver.name,
         "iterations": int(geometry.solver.iterations),

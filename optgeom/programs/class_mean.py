@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,7 @@ class ClassMeanProgram:
     loss: Loss
     rows: RowLoss
     coincident: npt.NDArray[np.bool_]
+    dual: ClassVar[Literal["gradient"]] = "gradient"
 
     @classmethod
     def build(cls, classes: ClassDistribution, loss: Loss, grouped: bool = True) -> ClassMeanProgram:
@@ -56,6 +58,13 @@ class ClassMeanProgram:
     @property
     def temperature(self) -> float:
         return self.loss.temperature
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset()
+
+    def known_gap(self, cosines: Array) -> None:
+        """Nothing is known of the optimum beforehand."""
 
     @property
     def sizes(self) -> npt.NDArray[np.int64]:

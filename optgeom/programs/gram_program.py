@@ -1,9 +1,9 @@
-"""What the second-order solver asks of a program over group-form Gram matrices."""
+"""What solvers and certificates ask of a program over group-form Gram matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 from optgeom._numerics import Array
 from optgeom.programs.group_matrix import Sizes
@@ -40,4 +40,27 @@ class GramProgram(Protocol):
 
     def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
         """(G, G) non-negative estimate of the derivative of each gradient entry in its own cosine, for preconditioning."""
+        ...
+
+
+class CertifiableProgram(GramProgram, Protocol):
+    """A program that says which dual bounds its risk from below.
+
+    Attributes
+    ----------
+    dual : {"gradient", "entropy"}
+        "gradient": linearisation at the matrix (any convex risk). "entropy": conjugate of the log-sum-exp, whose bound
+        converges with the square of the error.
+    gives : frozenset of str
+        What solvers and certificates may use of it.
+    """
+
+    @property
+    def dual(self) -> Literal["gradient", "entropy"]: ...
+
+    @property
+    def gives(self) -> frozenset[str]: ...
+
+    def known_gap(self, cosines: Array) -> float | None:
+        """Risk minus a lower bound that the program knows, computed to relative accuracy; None where it knows none."""
         ...

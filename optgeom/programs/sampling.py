@@ -21,11 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from optgeom._numerics import Array, log_nonnegative, logsumexp_rows
 from optgeom.programs.group_matrix import Sizes
+from optgeom.programs.weighted import relative_entropy
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,8 @@ class SamplingProgram:
     rows: Array
     masses: Array
     temperature: float
+    dual: ClassVar[Literal["entropy"]] = "entropy"
+    gives: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def num_samples(self) -> int:
@@ -73,6 +77,12 @@ class SamplingProgram:
         kept = self.rows > 0
         ratio = np.where(kept, self.rows, 1.0) / np.where(kept, self.masses, 1.0)
         return -float(np.sum(self.rows * np.log(ratio))) / self.num_samples
+
+    def known_gap(self, cosines: Array) -> float:
+        """L minus `bound`: the mean relative entropy of the rows."""
+        scaled = cosines / self.temperature + self.log_masses
+        log_p = scaled - logsumexp_rows(scaled)[:, None]
+        return float(np.mean(relative_entropy(log_nonnegative(self.rows), log_p, np.ones_like(log_p))))
 
     def log_norm(self, cosines: Array) -> Array:
         """(n,) log of the denominators."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,8 @@ class WeightedProgram:
     rows: Array
     anchored: npt.NDArray[np.bool_]
     temperature: float
+    dual: ClassVar[Literal["entropy"]] = "entropy"
+    gives: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def num_samples(self) -> int:
@@ -66,6 +69,12 @@ class WeightedProgram:
         _, norm = self.log_softmax(cosines)
         pulled = (self.count * self.rows * cosines).sum(axis=1) / self.temperature
         return float(np.sum(self.sizes * np.where(self.anchored, norm - pulled, 0.0)) / self.num_samples)
+
+    def known_gap(self, cosines: Array) -> float:
+        """L - H, H = -(1/n) sum_ij w~_ij log w~_ij the entropic bound: the mean relative entropy of the rows."""
+        log_p, _ = self.log_softmax(cosines)
+        gaps = relative_entropy(log_nonnegative(self.rows), log_p, self.count)
+        return float(np.sum(self.sizes * np.where(self.anchored, gaps, 0.0)) / self.num_samples)
 
     def probabilities(self, cosines: Array) -> Array:
         """(G, G) P, 0 where there is no pair, and for anchors without a positive."""
@@ -94,3 +103,21 @@ class WeightedProgram:
         """(P + P')/(2 tau^2 n): exact but for the coupling within a row."""
         p = self.probabilities(cosines)
         return np.asarray((p + p.T) / (2 * self.temperature**2 * self.num_samples))
+
+
+def relative_entropy(log_target: Array, log_p: Array, count: Array) -> Array:
+    """(G,) KL(w || p) >= 0 of every row of probabilities w and p, entry (g, h) standing for `count` equal ones.
+
+    Written as sum w (e^x - 1 - x) with x = log p - log w, whose terms are all non-negative: a value of 1e-14 has
+    correct digits, which a difference of two entropies does not have.
+    """
+    positive = np.isfinite(log_target)
+    x = np.where(positive, log_p - np.where(positive, log_target, 0.0), 0.0)
+    # Where there is no pair, log p may be large: a single member does not occur in its own normaliser.
+    p = np.where(count > 0, np.exp(np.minimum(log_p, 0.0)), 0.0)
+    w = np.exp(log_target)
+    # Beyond 1/2 the difference of probabilities is exact enough, and e^x may overflow where w is tiny.
+    small = np.abs(x) < 0.5
+    near = w * (np.expm1(np.where(small, x, 0.0)) - x)
+    terms = np.where(positive, np.where(small, near, p - w - w * x), p)
+    return np.asarray(np.maximum((count * terms).sum(axis=1), 0.0))

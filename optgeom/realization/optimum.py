@@ -12,12 +12,12 @@ from functools import partial
 import numpy as np
 
 from optgeom._numerics import Array
-from optgeom.certificates.certificate import PRIMAL_SHIFT_LIMIT, RANK_EIGENVALUE
+from optgeom.certificates import Certificate, Certified, certify
+from optgeom.certificates.certificate import RANK_EIGENVALUE
 from optgeom.certificates.repair import repair
-from optgeom.certificates.weighted import WeightedCertificate, WeightedCertified, certify_weighted
 from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
-from optgeom.realization import entropy, spherical
+from optgeom.realization import spherical
 from optgeom.realization.weights import Weights
 from optgeom.solvers.augmented_lagrangian import solve_augmented_lagrangian
 from optgeom.solvers.barrier import solve_barrier
@@ -47,9 +47,7 @@ LOOSE = 1e-4
 ROUGH = 1e-4  # gap of the staircase above which the clipped target is the better start
 TIGHT = (1e-6, 1e-7, 1e-9, 1e-13)  # a certificate in between is cheap, and mostly enough
 
-MatrixSolver = Callable[
-    [WeightedProgram, Array, Callable[[Array], WeightedCertified], float], tuple[WeightedCertified | None, int]
-]
+MatrixSolver = Callable[[WeightedProgram, Array, Callable[[Array], Certified], float], tuple[Certified | None, int]]
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Optimum:
     loss : float
     rank : int
         Dimension that it needs.
-    certificate : WeightedCertificate
+    certificate : Certificate
     solver : str
     iterations : int
     """
@@ -71,16 +69,16 @@ class Optimum:
     cosines: Array
     loss: float
     rank: int
-    certificate: WeightedCertificate
+    certificate: Certificate
     solver: str
     iterations: int
 
     @staticmethod
-    def of(found: WeightedCertified, solver: str, iterations: int) -> Optimum:
+    def of(found: Certified, solver: str, iterations: int) -> Optimum:
         """What a solver found."""
-        return Optimum(found.cosines, found.risk, found.rank, found.certificate, solver, iterations)
+        return Optimum(found.cosines, found.risk, found.certificate.rank, found.certificate, solver, iterations)
 
-    def or_better(self, found: WeightedCertified | None, iterations: int, solver: str) -> Optimum:
+    def or_better(self, found: Certified | None, iterations: int, solver: str) -> Optimum:
         """Choose the better of this and another solver's optimum; the iterations of both count."""
         total = self.iterations + iterations
         if found is None or found.certificate.gap >= self.certificate.gap:
@@ -129,8 +127,8 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     """
     program = program_of(weights, temperature)
 
-    def judge(cosines: Array) -> WeightedCertified:
-        return _with_entropic_bound(certify_weighted(program, cosines, tolerance), weights, temperature)
+    def judge(cosines: Array) -> Certified:
+        return certify(program, cosines, tolerance=tolerance)
 
     start = start_cosines(weights, temperature)
     single = bool(np.all(weights.sizes == 1))
@@ -141,7 +139,7 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     target = repair(start, weights.sizes).cosines
 
     # Matrices of the other methods are feasible only in the limit: what is judged is the nearest feasible one.
-    def judge_repaired(cosines: Array) -> WeightedCertified:
+    def judge_repaired(cosines: Array) -> Certified:
         return judge(repair(cosines, weights.sizes).cosines)
 
     def over_matrices(best: Optimum, name: str, solve: MatrixSolver, starts: int = 2) -> Optimum:
@@ -186,33 +184,18 @@ def optimal_cosines(weights: Weights, temperature: float, tolerance: float = 1e-
     return best
 
 
-def _with_entropic_bound(found: WeightedCertified, weights: Weights, temperature: float) -> WeightedCertified:
-    """The certificate with the entropic bound where that is the better one.
-
-    It is at very low temperatures: what keeps the bound from being attained are then pairs with weights far below the
-    rounding.
-    """
-    held, gap = found.certificate, entropy.gap_to_bound(weights, found.cosines / temperature)
-    if not gap < held.gap:
-        return found
-    certified = held.primal_shift <= PRIMAL_SHIFT_LIMIT and gap <= held.tolerance * (1 + abs(found.risk))
-    return replace(found, certificate=replace(held, certified=certified, gap=gap, lower_bound=found.risk - gap))
-
-
-def _one_round(program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified]) -> Optimum:
+def _one_round(program: WeightedProgram, start: Array, judge: Callable[[Array], Certified]) -> Optimum:
     """The staircase until it has as many columns as it wants, converged once; for groups.
 
     Groups are few, and classes need nearly a dimension each: fewer columns than the start has would only be climbed
     from.
     """
-    low = solve_low_rank(
-        program, start, partial(certify_weighted, program, tolerance=ANY), good_gap=ANY, tight=TIGHT[-1:]
-    )
+    low = solve_low_rank(program, start, partial(certify, program, tolerance=ANY), good_gap=ANY, tight=TIGHT[-1:])
     return Optimum.of(judge(low.certified.cosines), STAIRCASE, low.iterations)
 
 
 def _staircase(
-    program: WeightedProgram, start: Array, judge: Callable[[Array], WeightedCertified], tolerance: float
+    program: WeightedProgram, start: Array, judge: Callable[[Array], Certified], tolerance: float
 ) -> Optimum:
     """The staircase, given up where another method is faster."""
     n = program.num_samples
@@ -227,11 +210,11 @@ def _staircase(
 def _to_the_end(
     program: WeightedProgram,
     start: Array,
-    judge: Callable[[Array], WeightedCertified],
+    judge: Callable[[Array], Certified],
     tolerance: float,
     give_up: Callable[[int, float], bool] | None = None,
     loose_steps: int = LOOSE_STEPS,
-) -> LowRankResult[WeightedCertified]:
+) -> LowRankResult[Certified]:
     return solve_low_rank(
         program, start, judge, START_COLUMNS, GOOD * tolerance, give_up,
         extra=START_COLUMNS, growth=GROWTH, tight=TIGHT, loose=LOOSE, loose_steps=loose_steps,
@@ -242,9 +225,9 @@ def _apart(
     weights: Weights,
     program: WeightedProgram,
     start: Array,
-    judge: Callable[[Array], WeightedCertified],
+    judge: Callable[[Array], Certified],
     good_gap: float,
-) -> tuple[WeightedCertified, int]:
+) -> tuple[Certified, int]:
     """The augmented Lagrangian with every sample a group of its own; its matrices are averaged back to group form."""
     index, n = weights.index, weights.n
     if n == weights.sizes.size:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optgeom._numerics import Array
-from optgeom.certificates.weighted import bradley_terry_scores
+from optgeom.certificates.entropy_dual import bradley_terry_scores
 from optgeom.realization import entropy
 from optgeom.realization.weights import Weights
 

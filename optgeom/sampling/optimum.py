@@ -26,8 +26,7 @@ import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array, read_only
-from optgeom.certificates.sampling import certify_sampling
-from optgeom.certificates.weighted import WeightedCertified
+from optgeom.certificates import Certified, certify
 from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.programs.gram_program import GramProgram
 from optgeom.programs.sampling import SamplingProgram
@@ -171,7 +170,7 @@ def global_optimum(held: PointSet, temperature: float, rho: float = 0.0, toleran
     unique = bool(seen.all()) or (held.num_components == 1 and is_determined(found.cosines, seen))
     result = SamplingOptimum(
         held, tau, rho, identity, found.risk, certificate.lower_bound, program.bound, certificate.certified, unique,
-        read_only(found.cosines), found.rank, solver,
+        read_only(found.cosines), certificate.rank, solver,
     )  # fmt: skip
     if not certificate.certified:
         proved = f"its gap is {certificate.gap:.1e} (limit {tolerance * (1 + abs(found.risk)):.1e})"
@@ -200,11 +199,9 @@ def bound_cosines(program: SamplingProgram) -> Array | None:
     return np.asarray((target + target.T) / 2)
 
 
-def _solve(
-    held: PointSet, program: SamplingProgram, tau: float, rho: float, tolerance: float
-) -> tuple[WeightedCertified, str]:
-    def judge(cosines: Array) -> WeightedCertified:
-        return certify_sampling(program, cosines, tolerance)
+def _solve(held: PointSet, program: SamplingProgram, tau: float, rho: float, tolerance: float) -> tuple[Certified, str]:
+    def judge(cosines: Array) -> Certified:
+        return certify(program, cosines, tolerance=tolerance)
 
     start = _unit(held.points @ held.points.T)
     at_bound = program.risk(start) - program.bound <= CLOSED * program.num_samples

@@ -10,7 +10,7 @@ import numpy as np
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.certificates import Certificate, Certified, certify
+from optgeom.certificates import Certificate, Certified, certify, decide
 from optgeom.certificates.certificate import BACKWARD_ERROR_LIMIT, PRIMAL_SHIFT_LIMIT
 from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError, SolverError
 from optgeom.geometry import Geometry, SolverRun
@@ -98,7 +98,7 @@ def solve(
         )
 
     def judge(cosines: Array) -> Certified:
-        return certify(program, cosines, tolerance, backward_tolerance)
+        return certify(program, cosines, tolerance=tolerance, backward_tolerance=backward_tolerance)
 
     found, name, iterations = _run(program, solver, tolerance, judge)
     run = SolverRun(name, iterations, time.perf_counter() - began)
@@ -108,16 +108,15 @@ def solve(
         program.sizes,
         found.cosines,
         found.risk,
-        found.rank,
+        found.certificate.rank,
         found.certificate,
         loss.describe(),
         run,
         dim,
     )
     if not found.certificate.certified:
-        why = found.certificate.failure(found.risk, backward_tolerance)
-        raise NotCertifiedError(f"the geometry found by {name} is not certified: {why}", geometry)
-    if dim is not None and dim < found.rank:
+        raise NotCertifiedError(f"the geometry found by {name} is not certified: {found.certificate.reason}", geometry)
+    if dim is not None and dim < found.certificate.rank:
         return _limited(geometry, classes, loss, dim, began)
     return geometry
 
@@ -149,7 +148,7 @@ def _run(program: ClassMeanProgram, solver: str, tolerance: float, judge: candid
     before = 0
     if reduced.rows.is_linear:
         start, before = start_linear(reduced)
-    low = solve_low_rank(reduced, start, lambda cosines: certify(reduced, cosines, tolerance))
+    low = solve_low_rank(reduced, start, lambda cosines: certify(reduced, cosines, tolerance=tolerance))
     attempts.append((judge(_lifted(program, low.certified.cosines)), "low-rank", before + low.iterations))
     return _best(attempts)
 
@@ -177,8 +176,12 @@ def _settled(found: Certified) -> bool:
     The floor of rare classes, which no solver gets below.
     """
     held = found.certificate
-    optimal = held.primal_shift <= PRIMAL_SHIFT_LIMIT and held.gap <= 1e-12 * (1 + abs(found.risk))
-    return held.certified or (optimal and held.backward_error < 1e-5)
+    optimal = held.primal_shift <= PRIMAL_SHIFT_LIMIT and held.gap <= 1e-12 * held.scale
+    return held.certified or (optimal and _backward(held) < 1e-5)
+
+
+def _backward(certificate: Certificate) -> float:
+    return math.inf if certificate.backward_error is None else certificate.backward_error
 
 
 def _best(attempts: list[Attempt]) -> Attempt:
@@ -194,7 +197,7 @@ def _badness(found: Certified) -> tuple[bool, float, float]:
     """Infeasible matrices last: far from the optimum their gap can still be small. Then by gap and backward error."""
     held = found.certificate
     infeasible = not held.primal_shift <= PRIMAL_SHIFT_LIMIT
-    return infeasible, held.gap if math.isfinite(held.gap) else math.inf, held.backward_error
+    return infeasible, held.gap if math.isfinite(held.gap) else math.inf, _backward(held)
 
 
 def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int, began: float) -> Geometry:
@@ -206,7 +209,7 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
     cosines = _lifted(program, found)
     if risk - relaxed.certificate.lower_bound <= relaxed.certificate.tolerance * (1 + abs(risk)):
         # The ends meet: this is an optimum that needs no more dimensions (the optimum was not unique).
-        met = certify(program, cosines, relaxed.certificate.tolerance)
+        met = certify(program, cosines, tolerance=relaxed.certificate.tolerance)
         if met.certificate.certified:
             run = SolverRun("low-rank, dimension limited", steps, time.perf_counter() - began)
             return replace(
@@ -215,13 +218,21 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
                 group_sizes=program.sizes,
                 group_cosines=met.cosines,
                 risk=met.risk,
-                rank=met.rank,
+                rank=met.certificate.rank,
                 certificate=met.certificate,
                 solver=run,
             )
     lower = relaxed.certificate.lower_bound
-    certificate = replace(
-        relaxed.certificate, certified=False, gap=risk - lower, lower_bound=lower, backward_error=math.inf, unique=False
+    rank = min(dim, int(np.linalg.matrix_rank(cosines, tol=1e-7, hermitian=True)))
+    certificate = decide(
+        risk=risk,
+        gap=risk - lower,
+        lower_bound=lower,
+        primal_shift=0.0,
+        backward_error=math.inf,
+        tolerance=relaxed.certificate.tolerance,
+        rank=rank,
+        refusal=f"{dim} dimensions are fewer than the {relaxed.rank} of the optimum: the answer is a bracket",
     )
     return replace(
         relaxed,
@@ -229,7 +240,7 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
         group_sizes=program.sizes,
         group_cosines=cosines,
         risk=risk,
-        rank=min(dim, int(np.linalg.matrix_rank(cosines, tol=1e-7, hermitian=True))),
+        rank=rank,
         certificate=certificate,
         solver=SolverRun("low-rank, dimension limited", steps, time.perf_counter() - began),
         dim=dim,
@@ -296,7 +307,5 @@ def certify_gram(
         )
     unit = (given + given.T) / (2 * np.sqrt(diagonal[:, None] * diagonal[None, :]))
     moved = float(np.max(np.abs(unit - given)))
-    found = certify(program, unit, tolerance, backward_tolerance).certificate
-    shift = found.primal_shift + moved
-    holds = found.certified and shift <= PRIMAL_SHIFT_LIMIT
-    return replace(found, primal_shift=shift, certified=holds, unique=found.unique and holds)
+    found = certify(program, unit, tolerance=tolerance, backward_tolerance=backward_tolerance, moved=moved)
+    return found.certificate

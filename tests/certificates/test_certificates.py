@@ -123,13 +123,13 @@ def test_grouped_and_full_forms_give_the_same_figures(loss: Loss, share: float) 
     full = lift(grouped, cosines)
     left, right = certify(grouped, cosines), certify(apart, full)
     assert left.risk == pytest.approx(right.risk, abs=1e-13)
-    assert left.rank == right.rank
+    assert left.certificate.rank == right.certificate.rank
     for figure in ("gap", "backward_error"):
         assert getattr(left.certificate, figure) == pytest.approx(getattr(right.certificate, figure), rel=1e-8)
 
 
 # --- the gap is a bound
-# --------------------------------------------------------------------------------------------------------------
+# ---
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -156,7 +156,7 @@ def test_lower_bound_never_exceeds_the_balanced_optimum(
     simplex = off_diagonal(-1 / (classes - 1), classes)
     optimum = certify(program, simplex)
     assert optimum.certificate.certified, optimum.certificate
-    assert optimum.rank == classes - 1
+    assert optimum.certificate.rank == classes - 1
     gram = share * random_gram(classes, dimension, seed) + (1 - share) * simplex
     found = certify(program, gram)
     assert found.certificate.lower_bound <= optimum.risk + 1e-13 * (1 + abs(optimum.risk))
@@ -169,7 +169,7 @@ def test_two_classes_are_opposite(cosine: float, tau: float) -> None:
     program = program_of([9, 1], InfoNCE(tau, **LIMIT))
     optimum = certify(program, off_diagonal(-1.0, 2))
     assert optimum.certificate.certified
-    assert (optimum.rank, optimum.certificate.unique) == (1, True)
+    assert (optimum.certificate.rank, optimum.certificate.unique) == (1, True)
     found = certify(program, off_diagonal(cosine, 2))
     assert not found.certificate.certified
     assert found.certificate.lower_bound <= optimum.risk
@@ -185,7 +185,6 @@ def test_lower_bound_never_exceeds_a_reference_optimum(name: str) -> None:
 
 
 # --- repair
-# --------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("grouped", [True, False])
@@ -217,7 +216,7 @@ def test_repair_makes_any_symmetric_matrix_feasible(seed: int) -> None:
 
 
 # --- uniqueness and rank
-# -------------------------------------------------------------------------------------------------------------
+# ---
 
 
 def test_a_triangle_is_rigid_but_a_pentagon_is_not() -> None:
@@ -232,9 +231,9 @@ def test_a_triangle_is_rigid_but_a_pentagon_is_not() -> None:
         ]
     )
     found = certify(program_of([a, b, c], linear), triangle)
-    assert (found.certificate.certified, found.certificate.unique, found.rank) == (True, True, 2)
+    assert (found.certificate.certified, found.certificate.unique, found.certificate.rank) == (True, True, 2)
     pentagon = certify(program_of([1] * 5, linear, grouped=False), off_diagonal(-0.25, 5))
-    assert (pentagon.certificate.certified, pentagon.certificate.unique, pentagon.rank) == (True, False, 4)
+    assert (pentagon.certificate.certified, pentagon.certificate.unique, pentagon.certificate.rank) == (True, False, 4)
     assert pentagon.risk == pytest.approx(-2.0, abs=1e-13)
 
 
@@ -242,7 +241,7 @@ def test_a_triangle_is_rigid_but_a_pentagon_is_not() -> None:
 def test_total_collapse_is_certified_and_unique(loss: Loss) -> None:
     program = program_of([97, 2, 1], loss)
     found = certify(program, collapsed(3))
-    assert (found.certificate.certified, found.certificate.unique, found.rank) == (True, True, 1)
+    assert (found.certificate.certified, found.certificate.unique, found.certificate.rank) == (True, True, 1)
 
 
 def test_a_pair_without_a_force_may_leave_the_optimum_open() -> None:
@@ -255,7 +254,7 @@ def test_a_pair_without_a_force_may_leave_the_optimum_open() -> None:
     pairs = np.array([[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]])
     apart = np.kron(np.eye(2), np.array([[1.0, -1.0], [-1.0, 1.0]]))
     found = certify(program_of([4, 3, 2, 1], InfoNCE(0.5, math.inf, 1.0, "mean", negative_law=pairs)), apart)
-    assert (found.certificate.certified, found.certificate.unique, found.rank) == (True, False, 2)
+    assert (found.certificate.certified, found.certificate.unique, found.certificate.rank) == (True, False, 2)
 
 
 def test_no_force_at_all_is_not_certified_and_a_bad_tolerance_is_an_error() -> None:
@@ -268,7 +267,7 @@ def test_no_force_at_all_is_not_certified_and_a_bad_tolerance_is_an_error() -> N
 
 @pytest.mark.parametrize(("classes", "groups"), [(10**6, 500), (10**7, 500), (10**7, 650), (10**8, 1000)])
 def test_millions_of_classes_are_certified_and_their_neighbours_are_not(classes: int, groups: int) -> None:
-    """The largest eigenvalue is the number of classes, so its rounding alone would exceed the limit of the backward error."""
+    """The largest eigenvalue is the number of classes: its rounding alone exceeds the limit of the backward error."""
     counts = np.arange(1, groups + 1)
     sizes = np.maximum(1, np.floor(counts**-1.5 / np.sum(counts**-1.5) * classes)).astype(np.int64)
     sizes[0] += classes - sizes.sum()

@@ -127,7 +127,7 @@ def recomputed(geometry: og.Geometry, classes: og.ClassDistribution, loss: Loss,
     assert np.abs(geometry.group_cosines).max() <= 1 + 1e-12
     program = ClassMeanProgram.build(classes, loss)
     again = certify(program, geometry.group_cosines, backward_tolerance=limit)
-    assert again.certificate.certified and again.risk == geometry.risk and again.rank == geometry.rank
+    assert again.certificate.certified and again.risk == geometry.risk and again.certificate.rank == geometry.rank
     singles = (
         classes.counts is not None
         and np.count_nonzero(classes.counts == 1) > 1

@@ -24,7 +24,7 @@ def test_case_29_an_optimal_matrix_that_is_not_positive_semidefinite() -> None:
     given = og.certify_gram(np.where(np.eye(3) > 0, 1.0, cosine), classes, loss)
     assert given.primal_shift == pytest.approx(5e-7, rel=1e-3) and not given.certified
     assert given.gap < 1e-12  # of the clipped matrix, whose diagonal is restored: the simplex, which is optimal
-    assert "had to be moved by 5.0e-07 to become feasible" in given.failure(0.0)
+    assert "had to be moved by 5.0e-07 to become feasible" in given.reason
 
 
 def test_case_32_distances_that_are_not_euclidean(tmp_path) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from helpers.reference import expanded
 
+from optgeom.certificates import Certified, certify
 from optgeom.certificates.repair import repair
-from optgeom.certificates.weighted import WeightedCertified, certify_weighted
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization.api import realize
 from optgeom.realization.optimum import optimal_cosines, program_of, start_cosines
@@ -33,8 +33,8 @@ def problem(n: int, dim: int, tau: float) -> tuple[WeightedProgram, Matrix]:
 
 
 def judge_of(program: WeightedProgram) -> Any:
-    def judge(gram: Matrix) -> WeightedCertified:
-        return certify_weighted(program, repair(gram, program.sizes).cosines)
+    def judge(gram: Matrix) -> Certified:
+        return certify(program, repair(gram, program.sizes).cosines, tolerance=1e-9)
 
     return judge
 
@@ -65,7 +65,7 @@ def test_the_methods_meet_where_the_rank_is_high(tau: float) -> None:
     program, start = problem(60, 3, tau)
     fast, _ = solve_primal_dual(program, start, judge_of(program), 1e-10)
     safe, _ = solve_augmented_lagrangian(program, start, judge_of(program), 1e-10)
-    assert fast is not None and fast.certificate.certified and fast.rank > 0.9 * 60
+    assert fast is not None and fast.certificate.certified and fast.certificate.rank > 0.9 * 60
     assert abs(fast.risk - safe.risk) <= safe.certificate.gap + 1e-10
     assert safe.risk >= fast.certificate.lower_bound - 1e-13
 
@@ -219,7 +219,7 @@ def test_a_thousand_samples_of_sixty_labels_near_realizable() -> None:
     assert found.certificate.certified and found.solver == "primal-dual Newton"
     assert found.rank > 0.9 * weights.n
     # The certificate, recomputed from the weights and the matrix alone.
-    again = certify_weighted(program_of(weights, 0.05), found.cosines)
+    again = certify(program_of(weights, 0.05), found.cosines, tolerance=1e-9)
     assert again.certificate.certified and again.risk == pytest.approx(found.loss, abs=1e-13)
 
 
@@ -235,7 +235,9 @@ def test_barrier_method_agrees_with_a_conic_solver(dim: int, tau: float, loss: f
     assert found.risk == pytest.approx(loss, abs=1e-9)
     # Full rank inside, but not in the answer.
     assert (
-        found.rank == optimal_cosines(Weights.y_aware(np.random.default_rng(0).normal(size=(40, dim))), tau).rank < 40
+        found.certificate.rank
+        == optimal_cosines(Weights.y_aware(np.random.default_rng(0).normal(size=(40, dim))), tau).rank
+        < 40
     )
 
 

@@ -14,7 +14,8 @@ from helpers.reference import expanded, random_gram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optgeom.certificates.weighted import certify_weighted, lower_bound
+from optgeom.certificates import certify
+from optgeom.certificates.entropy_dual import lower_bound
 from optgeom.errors import InvalidInputError
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization.optimum import optimal_cosines, program_of
@@ -273,9 +274,9 @@ def test_grouped_and_apart_give_the_same_bound(kind: str) -> None:
     best = optimal(weights, tau)
     for share in (0.0, 0.01, 0.3, 1.0):
         at = share * group_gram(weights, 2) + (1 - share) * best
-        left, right = certify_weighted(grouped, at), certify_weighted(single, expanded(weights, at))
+        left, right = certify(grouped, at, tolerance=1e-9), certify(single, expanded(weights, at), tolerance=1e-9)
         assert left.risk == pytest.approx(right.risk, abs=1e-13)
-        assert left.rank == right.rank
+        assert left.certificate.rank == right.certificate.rank
         assert left.certificate.gap == pytest.approx(right.certificate.gap, rel=1e-6, abs=1e-12)
 
 
@@ -288,7 +289,7 @@ def optimum() -> tuple[WeightedProgram, Matrix]:
     weights = drawn("y-aware", 12, 4)
     program = program_of(weights, 0.5)
     found = optimal_cosines(weights, 0.5)
-    assert certify_weighted(program, found.cosines).certificate.certified
+    assert certify(program, found.cosines, tolerance=1e-9).certificate.certified
     return program, found.cosines
 
 
@@ -296,39 +297,43 @@ def test_a_wrong_weight_fails(optimum: tuple[WeightedProgram, Matrix]) -> None:
     program, cosines = optimum
     rows = program.rows.copy()
     rows[0, 1], rows[0, 2] = rows[0, 1] + 1e-3, rows[0, 2] - 1e-3
-    assert not certify_weighted(dataclasses.replace(program, rows=rows), cosines).certificate.certified
+    assert not certify(dataclasses.replace(program, rows=rows), cosines, tolerance=1e-9).certificate.certified
 
 
 def test_two_rows_exchanged_fail(optimum: tuple[WeightedProgram, Matrix]) -> None:
     program, cosines = optimum
     order = np.arange(len(cosines))
     order[[0, 1]] = 1, 0
-    assert not certify_weighted(program, cosines[np.ix_(order, order)]).certificate.certified
+    assert not certify(program, cosines[np.ix_(order, order)], tolerance=1e-9).certificate.certified
 
 
 @pytest.mark.parametrize("factor", [0.999, 1.001])
 def test_another_temperature_fails(optimum: tuple[WeightedProgram, Matrix], factor: float) -> None:
     program, cosines = optimum
-    assert not certify_weighted(dataclasses.replace(program, temperature=0.5 * factor), cosines).certificate.certified
+    assert not certify(
+        dataclasses.replace(program, temperature=0.5 * factor), cosines, tolerance=1e-9
+    ).certificate.certified
 
 
 @pytest.mark.parametrize("share", [1e-3, 0.1, 1.0])
 def test_a_mixture_with_the_identity_fails(optimum: tuple[WeightedProgram, Matrix], share: float) -> None:
     program, cosines = optimum
-    assert not certify_weighted(program, share * np.eye(len(cosines)) + (1 - share) * cosines).certificate.certified
+    assert not certify(
+        program, share * np.eye(len(cosines)) + (1 - share) * cosines, tolerance=1e-9
+    ).certificate.certified
 
 
 def test_a_perturbed_matrix_fails(optimum: tuple[WeightedProgram, Matrix]) -> None:
     program, cosines = optimum
     moved = 0.999 * cosines + 0.001 * random_gram(len(cosines), 3, 8)
-    found = certify_weighted(program, moved).certificate
+    found = certify(program, moved, tolerance=1e-9).certificate
     assert not found.certified and found.primal_shift < 1e-14
     assert found.gap >= program.risk(moved) - program.risk(cosines)
 
 
 def test_a_matrix_that_is_not_feasible_fails(optimum: tuple[WeightedProgram, Matrix]) -> None:
     program, cosines = optimum
-    found = certify_weighted(program, cosines - 1e-6 * np.ones_like(cosines), tolerance=1.0).certificate
+    found = certify(program, cosines - 1e-6 * np.ones_like(cosines), tolerance=1.0).certificate
     assert not found.certified and found.primal_shift > 1e-7
     assert found.gap < 1e-3  # the shift alone refuses it
 
@@ -337,5 +342,5 @@ def test_a_matrix_that_is_not_feasible_fails(optimum: tuple[WeightedProgram, Mat
 def test_a_tolerance_that_is_not_positive_is_an_error(
     optimum: tuple[WeightedProgram, Matrix], tolerance: float
 ) -> None:
-    with pytest.raises(InvalidInputError, match=r"`tolerance` must be > 0; got .* \(the default is 1e-9\)"):
-        certify_weighted(*optimum, tolerance)
+    with pytest.raises(InvalidInputError, match=r"`tolerance` must be > 0; got .* \(the default is 1e-8\)"):
+        certify(*optimum, tolerance=tolerance)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from helpers.reference import random_gram
 
-from optgeom.certificates.sampling import certify_sampling, lower_bound
+from optgeom.certificates import certify
+from optgeom.certificates.entropy_dual import lower_bound_with_anchors as lower_bound
 from optgeom.programs.sampling import SamplingProgram
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.sampling.caps import Cap
@@ -82,7 +83,9 @@ def test_bound_holds_for_every_matrix_and_is_tight_at_the_optimum(rho):
         # Even where it is no Gram matrix at all.
         assert lower_bound(program, start + 0.3 * (1 - np.eye(8))) <= optimum + 1e-8
     # Clarabel's cosines are only good to 1e-4 here; at those of another solver the bound is the optimum.
-    found = solve_low_rank(program, np.eye(8), lambda cosines: certify_sampling(program, cosines), extra=8).certified
+    found = solve_low_rank(
+        program, np.eye(8), lambda cosines: certify(program, cosines, tolerance=1e-9), extra=8
+    ).certified
     assert found.certificate.certified
     assert lower_bound(program, found.cosines) == pytest.approx(found.risk, abs=1e-9)
     assert found.risk == pytest.approx(optimum, abs=1e-7)
@@ -127,7 +130,11 @@ def test_rings_and_the_general_solver_agree():
     program = held.program(TAU)
     gram, _ = solve_rings(held, TAU, 0.0)
     general = solve_low_rank(
-        program, held.points @ held.points.T, lambda cosines: certify_sampling(program, cosines), extra=16, growth=6
+        program,
+        held.points @ held.points.T,
+        lambda cosines: certify(program, cosines, tolerance=1e-9),
+        extra=16,
+        growth=6,
     )
     assert general.certified.certificate.certified
     assert program.risk(gram) == pytest.approx(general.certified.risk, abs=1e-8)
@@ -139,7 +146,7 @@ def test_certificate_can_fail(spoil):
     held = point_set(Slice(3, 1 / TAU, (2,)), 6, 5)
     program = held.program(TAU)
     gram, _ = solve_rings(held, TAU, 0.0)
-    assert certify_sampling(program, gram).certificate.certified
+    assert certify(program, gram, tolerance=1e-9).certificate.certified
     noise = np.random.default_rng(0).standard_normal(gram.shape) * (1 - np.eye(30))
     wrong = {
         "perturbed": gram + 1e-3 * (noise + noise.T),
@@ -147,7 +154,7 @@ def test_certificate_can_fail(spoil):
         "latents": held.points @ held.points.T,
         "indefinite": gram - 0.3 * (1 - np.eye(30)),
     }[spoil]
-    assert not certify_sampling(program, wrong).certificate.certified
+    assert not certify(program, wrong, tolerance=1e-9).certificate.certified
 
 
 def test_entropic_bound_by_hand():

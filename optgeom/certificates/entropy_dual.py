@@ -10,79 +10,42 @@ diagonal. A row-stochastic P with a given symmetric sum M and the form that the 
 - u_j)), is a Bradley-Terry model: its row sums are fitted by Newton's method on a graph Laplacian. What is left is paid
 for by a shift of z, larger where the misfit is. Every step only loosens the bound, none can make it wrong. It converges
 with the square of the error of A, where the plain duality gap converges with the error itself.
+
+The sampling program includes masses m_ik of the negatives and the anchor itself (A_ii = 1):
+
+    n L(A) = max over row-stochastic P of  sum_i [ H(P_i) + sum_k P_ik log m_ik ] + < (P + P' - w - w')/(2 tau), A >, and
+the diagonal of A is 1, so for EVERY row-stochastic P that is 0 where the mass is, and every z for which the
+off-diagonal part of (P + P' - w - w')/(2 tau) with z on its diagonal is positive semidefinite,
+
+    n L* >= sum_i [ H(P_i) + sum_k P_ik log m_ik + (P_ii - w_ii)/tau - z_i ].
+
+Masses are symmetric, so the optimum has P_ij = M_ij/(1 + exp(u_i - u_j)) with M = P + P', as in the weighted program,
+and P is fitted in the same way; the anchor's own probability is a pair of i with itself.
 """
 
 from __future__ import annotations
-
-import math
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from optgeom import _checks
 from optgeom._numerics import EPS, Array, log_nonnegative
-from optgeom.certificates.certificate import PRIMAL_SHIFT_LIMIT, RANK_EIGENVALUE
-from optgeom.certificates.repair import repair
+from optgeom.certificates.dual import DualCheck
 from optgeom.programs import group_matrix
+from optgeom.programs.sampling import SamplingProgram
 from optgeom.programs.weighted import WeightedProgram
 
 FLOOR = 1e-3  # share of the softmax sum below which the fitted sum is clipped: P must stay positive
 FIT_STEPS = 40
 
 
-@dataclass(frozen=True)
-class WeightedCertificate:
-    """What has been proved about the optimum of a weighted program.
-
-    Attributes
-    ----------
-    certified : bool
-        primal_shift <= 1e-9 and gap <= tolerance (1 + |loss|).
-    gap : float
-        The loss exceeds the optimum by at most this much.
-    lower_bound : float
-    primal_shift : float
-        Largest change of a cosine when the solver's matrix was made exactly feasible.
-    tolerance : float
-    """
-
-    certified: bool
-    gap: float
-    lower_bound: float
-    primal_shift: float
-    tolerance: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {key: getattr(self, key) for key in self.__dataclass_fields__}
-
-
-@dataclass(frozen=True)
-class WeightedCertified:
-    """A repaired matrix in group form with everything that was proved about it."""
-
-    cosines: Array
-    risk: float
-    rank: int
-    certificate: WeightedCertificate
-
-
-def certify_weighted(program: WeightedProgram, cosines: Array, tolerance: float = 1e-9) -> WeightedCertified:
-    """Repair a group-form matrix, then bound its loss from below."""
-    _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-9")
-    repaired = repair(cosines, program.sizes)
-    risk = program.risk(repaired.cosines)
-    bound = lower_bound(program, repaired.cosines)
-    gap = max(0.0, risk - bound)
-    rest = 1.0 - repaired.cosines.diagonal()
-    rank = int((repaired.eigenvalues > RANK_EIGENVALUE).sum() + ((program.sizes - 1) * (rest > RANK_EIGENVALUE)).sum())
-    holds = repaired.shift <= PRIMAL_SHIFT_LIMIT and math.isfinite(risk) and gap <= tolerance * (1 + abs(risk))
-    return WeightedCertified(
-        repaired.cosines, risk, rank, WeightedCertificate(holds, gap, risk - gap, repaired.shift, tolerance)
-    )
+def check(program: WeightedProgram | SamplingProgram, cosines: Array, risk: float) -> DualCheck:
+    """Duality gap at a feasible group-form matrix; this dual measures no backward error."""
+    if isinstance(program, SamplingProgram):
+        bound = lower_bound_with_anchors(program, cosines)
+    else:
+        bound = lower_bound(program, cosines)
+    return DualCheck(max(0.0, risk - bound), None)
 
 
 def lower_bound(program: WeightedProgram, cosines: Array) -> float:
@@ -108,6 +71,36 @@ def lower_bound(program: WeightedProgram, cosines: Array) -> float:
     matrix = np.where(pairs, (p + p.T - wanted) / (2 * tau), 0.0)
     raised = feasible_diagonal(matrix, dual, diagonal, count, program.sizes)
     return (entropy - float(np.sum(program.sizes * raised))) / n
+
+
+def lower_bound_with_anchors(program: SamplingProgram, cosines: Array) -> float:
+    """A number that the loss of no Gram matrix falls below, where every anchor is one of its own negatives."""
+    n, tau = program.num_samples, program.temperature
+    wanted = program.rows + program.rows.T
+    p = program.probabilities(cosines)
+    softmax = p + p.T
+    gradient = (softmax - wanted) / (2 * tau)
+    np.fill_diagonal(gradient, 0.0)
+    nu = (gradient * cosines).sum(axis=1)
+    dual, diagonal = psd_part(gradient, -nu, program.sizes)
+
+    total = np.where(program.masses > 0, np.maximum(wanted + 2 * tau * dual, FLOOR * softmax), 0.0)
+    # The dual says nothing of the anchor's own probability.
+    np.fill_diagonal(total, softmax.diagonal())
+    total *= 2 * n / float(total.sum())
+    everyone = np.ones(n, dtype=np.bool_)
+    p = bradley_terry(total, np.ones((n, n)), program.sizes, everyone, program.log_norm(cosines))
+    p /= p.sum(axis=1)[:, None]
+
+    kept = p > 0
+    safe = np.where(kept, p, 1.0)
+    entropy = float(np.sum(p * (np.where(kept, program.log_masses, 0.0) - log_nonnegative(safe))))
+    matrix = (p + p.T - wanted) / (2 * tau)
+    own = float(np.trace(matrix))
+    np.fill_diagonal(matrix, 0.0)
+    np.fill_diagonal(dual, 0.0)
+    raised = feasible_diagonal(matrix, dual, diagonal, program.count, program.sizes)
+    return (entropy + own - float(raised.sum())) / n
 
 
 def feasible_diagonal(matrix: Array, dual: Array, diagonal: Array, count: Array, sizes: group_matrix.Sizes) -> Array:
