@@ -6,11 +6,13 @@ Each keeps relative accuracy at the extremes where the obvious formula loses it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+AnyArray = TypeVar("AnyArray", bound=npt.NDArray[Any])
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -42,10 +44,17 @@ def psd_part(symmetric: Array) -> tuple[Array, Array]:
     return kept @ kept.T, eigenvalues
 
 
-def read_only(array: Array) -> Array:
+def read_only(array: AnyArray) -> AnyArray:
     """The same array with its write flag cleared."""
     array.flags.writeable = False
     return array
+
+
+def freeze(record: Any) -> None:
+    """Make every array that is an attribute of `record` read-only: the last line of `__post_init__`."""
+    for value in vars(record).values():
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
 
 
 def blocks(rows: int, entries_per_row: int, budget: int) -> Iterable[slice]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom import prototypes as _prototypes
-from optgeom._numerics import Array, arccos_clipped, read_only
+from optgeom._numerics import Array, arccos_clipped, freeze, read_only
 from optgeom.certificates.certificate import Certificate
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.classes import ClassDistribution
@@ -90,8 +90,7 @@ class Geometry:
     required_rank: int | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.index, self.group_sizes, self.group_cosines):
-            array.setflags(write=False)
+        freeze(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A pickled array comes back writable: rebuilding freezes it again.

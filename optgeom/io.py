@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import io
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from optgeom._numerics import Array
 from optgeom.certificates.certificate import Certificate
 from optgeom.errors import InvalidInputError, MissingDependencyError
+from optgeom.formatting import to_json
 from optgeom.geometry import Geometry, SolverRun
 from optgeom.inputs import files, numpy_files
 from optgeom.inputs.classes import ClassDistribution, ClassGroups
@@ -24,10 +24,6 @@ FORMAT = "optgeom-geometry"
 VERSION = 1
 GRAM_CLASSES = 64
 LISTED_CLASSES = 1000
-
-
-def _json_number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def as_dict(geometry: Geometry, full: bool | None = None) -> dict[str, Any]:
@@ -68,7 +64,7 @@ def as_dict(geometry: Geometry, full: bool | None = None) -> dict[str, Any]:
     if geometry.dim is not None:
         found["dim"] = geometry.dim
     if geometry.bracket is not None:
-        found["bracket"] = [_json_number(end) for end in geometry.bracket]
+        found["bracket"] = to_json(geometry.bracket)
         found["required_rank"] = geometry.required_rank
     return found
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
-import math
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,41 +39,34 @@ class UsageError(Exception):
 
 def emit_json(content: Mapping[str, Any]) -> None:
     """Print exactly one JSON object on stdout: floats to full precision, inf and NaN as null."""
-    typer.echo(json.dumps(plain(content), allow_nan=False))
+    from optgeom.formatting import to_json
 
-
-def plain(value: Any) -> Any:
-    """`value` in the types of JSON.
-
-    Arrays and tuples as lists, numpy numbers as Python's, paths as text, inf and NaN as None.
-    """
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if hasattr(value, "tolist"):  # numpy arrays and numbers, without importing numpy here
-        return plain(value.tolist())
-    raise TypeError(f"no JSON for {type(value).__name__}")
+    typer.echo(json.dumps(to_json(content), allow_nan=False))
 
 
 def console() -> Console:
-    """A rich console on stdout, made now: rich is slow to import, and tests replace stdout."""
-    from rich.console import Console
+    """A rich console on stdout that shows no character that could steer the terminal.
 
-    return Console(highlight=False)
+    Made when it is needed: rich is slow to import, and tests replace stdout.
+    """
+    from rich.console import Console
+    from rich.segment import Segment
+
+    from optgeom.formatting import visible
+
+    class Screen(Console):
+        def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+    return Screen(highlight=False)
 
 
 def notice(message: str) -> None:
     """One line for the user on stderr, so that stdout stays clean for data."""
-    typer.echo(" ".join(message.split()), err=True)
+    from optgeom.formatting import visible
+
+    typer.echo(visible(" ".join(message.split())), err=True)
 
 
 @contextlib.contextmanager

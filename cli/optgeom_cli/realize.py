@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optgeom.progress import working
 from optgeom_cli.output import ExitCode, UsageError, check_picture, emit_json, exit_on_error, notice
-from optgeom_cli.progress import working
 from optgeom_cli.summary import print_summary
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from optgeom.progress import working
 from optgeom_cli.output import ExitCode, UsageError, check_picture, emit_json, exit_on_error, notice
-from optgeom_cli.progress import working
 from optgeom_cli.recover_report import recovery_lines
 from optgeom_cli.summary import print_summary
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
-import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optgeom_cli import loss_input, progress
+from optgeom.progress import progress_bar, working
+from optgeom_cli import loss_input
 from optgeom_cli.output import UsageError, check_picture, emit_json, exit_on_error, notice
 
 if TYPE_CHECKING:
@@ -175,7 +172,7 @@ def scan(
     from optgeom.collapse import scan as scans
 
     try:
-        with _bar() as show:
+        with progress_bar("cells") as show:
             found = scans.scan(
                 **grid,
                 profile=profile.value,
@@ -249,30 +246,5 @@ def _draw(found: Scan, plot: Path, grid: dict[str, Any], colour: Colour) -> None
     from optgeom.plotting.phase_diagram import plot_phase_diagram
 
     upwards = next(name for name in ("majority", "majority_odds", "imbalance") if name in grid)
-    with progress.working("drawing"):
+    with working("drawing"):
         save_figure(plot_phase_diagram(found, y=upwards, colour=colour.value), plot)
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr for work of more than a second, and none where nobody watches."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
-    began = time.monotonic()
-    task = bar.add_task("cells", total=None)
-
-    def show(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total)
-        if not bar.live.is_started and time.monotonic() - began > progress.PATIENCE_SECONDS:
-            bar.start()
-
-    try:
-        yield show
-    finally:
-        bar.stop()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from optgeom.progress import working
 from optgeom_cli.output import ExitCode, UsageError, emit_json, exit_on_error, notice
-from optgeom_cli.progress import working
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 
 if TYPE_CHECKING:

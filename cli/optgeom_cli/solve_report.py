@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from optgeom._format import first_of
+from optgeom.formatting import first_of
 from optgeom.geometry import Geometry, Pair
 from optgeom.wording import describe_certificate, describe_loss, describe_regime, short, simplex_angle_deg
 from optgeom_cli.output import console

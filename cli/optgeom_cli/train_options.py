@@ -233,7 +233,7 @@ def write_common(
         files |= {"geometry": out / "geometry.npz", "result": out / "result.json"}
         geometry.save(files["geometry"])
         content["files"] = {name: str(path) for name, path in files.items()}
-        from optgeom_cli.output import plain
+        from optgeom.formatting import to_json
 
-        write_text(files["result"], json.dumps(plain(content), allow_nan=False) + "\n")
+        write_text(files["result"], json.dumps(to_json(content), allow_nan=False) + "\n")
     content["files"] = {name: str(path) for name, path in files.items()}

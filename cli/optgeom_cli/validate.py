@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optgeom.progress import working
 from optgeom_cli.loss_input import DEFAULT_TEMPERATURE
-from optgeom_cli.output import UsageError, emit_json, exit_on_error, plain
-from optgeom_cli.progress import working
+from optgeom_cli.output import UsageError, emit_json, exit_on_error
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def validate(
     given = _optimum(class_options, loss_options, geometry)
 
     from optgeom.embeddings.validate import validate as run
+    from optgeom.formatting import to_json
 
     with working("comparing with the optimum"):
         found = run(
@@ -151,7 +152,7 @@ def validate(
     if loss_options.given and loss_options.temperature is None:
         note = f"--temperature was not given: the optimum is that of the default, {DEFAULT_TEMPERATURE}"
         found = dataclasses.replace(found, notes=(note, *found.notes))
-    content = plain(found.as_dict())
+    content = to_json(found.as_dict())
     _write(found, content, targets)
     if json_output:
         emit_json(content)

@@ -12,6 +12,7 @@ from optgeom._numerics import Array
 from optgeom.certificates import dual, entropy_dual, uniqueness
 from optgeom.certificates.dual import DualCheck
 from optgeom.certificates.repair import repair
+from optgeom.formatting import to_json
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import CertifiableProgram
 
@@ -74,7 +75,7 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON: the same keys for every program, null where a number is not finite."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {field.name: to_json(getattr(self, field.name)) for field in fields(self)}
 
 
 def decide(
@@ -214,9 +215,3 @@ def certify(
     if certificate.certified and isinstance(program, ClassMeanProgram):
         certificate = replace(certificate, unique=uniqueness.is_unique(program, repaired.cosines))
     return Certified(repaired.cosines, risk, repaired.eigenvalues, certificate)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, freeze
 from optgeom.embeddings.metrics.metric import Estimate
 from optgeom.embeddings.moments.unit_rows import NormSpread
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
@@ -17,6 +16,7 @@ from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk
 from optgeom.embeddings.statistics.intervals import PairIntervals
 from optgeom.embeddings.statistics.verdict import EmbeddingVerdict
+from optgeom.formatting import finite, to_json
 from optgeom.geometry import Geometry
 
 FORMAT = "optgeom-validation"
@@ -191,8 +191,7 @@ class Validation:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        for array in (self.optimal, self.learned_spectrum, self.optimal_spectrum):
-            array.setflags(write=False)
+        freeze(self)
 
     def __repr__(self) -> str:
         return f"Validation(num_classes={self.num_classes}, num_images={self.num_images}, verdict={self.verdict!r})"
@@ -302,14 +301,9 @@ class Validation:
             "rank": geometry.rank,
             "regime": geometry.regime,
             "certified": geometry.certificate.certified,
-            "bracket": None if geometry.bracket is None else [finite(end) for end in geometry.bracket],
+            "bracket": None if geometry.bracket is None else to_json(geometry.bracket),
             "required_rank": geometry.required_rank,
         }
-
-
-def finite(value: float | None) -> float | None:
-    """A finite float, or None."""
-    return float(value) if value is not None and math.isfinite(value) else None
 
 
 def spectrum(gram: Array) -> Array:

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
-from optgeom._format import first_of
 from optgeom._numerics import Array
 from optgeom.embeddings.measures import Measured, Sampled, measure
 from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
@@ -24,12 +23,13 @@ from optgeom.embeddings.moments.row_sample import SampledRows, sample_rows
 from optgeom.embeddings.moments.source import Source
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.embeddings.reference import Reference, choose_reference
-from optgeom.embeddings.result import ClassRow, Validation, finite, spectrum
+from optgeom.embeddings.result import ClassRow, Validation, spectrum
 from optgeom.embeddings.statistics.deviation import Deviations, deviations
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.intervals import pair_intervals
 from optgeom.embeddings.statistics.verdict import DEFAULT_TOLERANCE_DEG, EmbeddingVerdict, embedding_verdict
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import finite, first_of
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import Loss

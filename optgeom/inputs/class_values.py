@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._format import first_of
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import first_of
 
 
 class Cleaned(NamedTuple):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
+from optgeom._numerics import freeze, read_only
 from optgeom.errors import InvalidInputError
 from optgeom.inputs import class_values
 from optgeom.inputs.labels import encode
@@ -44,9 +45,7 @@ class ClassGroups:
     counts: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.index, self.sizes, self.proportions, self.counts):
-            if array is not None:
-                array.setflags(write=False)
+        freeze(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A pickled array comes back writable: rebuilding freezes it again.
@@ -65,9 +64,7 @@ class ClassGroups:
         """(C,) class indices by group, hence by decreasing proportion, ties by index."""
         # A stable sort of 16-bit keys is a radix sort: linear, which 10^7 classes need.
         keys = self.index.astype(np.uint16) if self.num_groups <= 2**16 else self.index
-        order = np.argsort(keys, kind="stable")
-        order.setflags(write=False)
-        return order
+        return read_only(np.argsort(keys, kind="stable"))
 
     def members(self, group: int) -> npt.NDArray[np.intp]:
         """Class indices of one group, ascending."""
@@ -287,7 +284,7 @@ class ClassDistribution:
     @functools.cached_property
     def proportions(self) -> npt.NDArray[np.float64]:
         """(C,) proportion of each class, positive, sum 1; equal counts have the same float."""
-        return _frozen(self.groups.proportions[self.groups.index])
+        return read_only(self.groups.proportions[self.groups.index])
 
     @functools.cached_property
     def counts(self) -> npt.NDArray[np.int64] | None:
@@ -295,7 +292,7 @@ class ClassDistribution:
 
         None where only proportions or weights are known, and after `resample`.
         """
-        return None if self.groups.counts is None else _frozen(self.groups.counts[self.groups.index])
+        return None if self.groups.counts is None else read_only(self.groups.counts[self.groups.index])
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -305,7 +302,7 @@ class ClassDistribution:
     @functools.cached_property
     def kept(self) -> npt.NDArray[np.intp]:
         """(C,) index in the input of each class: 0 to C-1 unless empty classes were dropped."""
-        return _frozen(np.arange(self.num_classes) if self._kept is None else self._kept)
+        return read_only(np.arange(self.num_classes) if self._kept is None else self._kept)
 
     @property
     def imbalance_factor(self) -> float:
@@ -316,11 +313,6 @@ class ClassDistribution:
     def frequency_order(self) -> npt.NDArray[np.intp]:
         """(C,) class indices by decreasing proportion, ties by index."""
         return self.groups.order
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    array.setflags(write=False)
-    return array
 
 
 def _grouped(values: npt.NDArray[Any], block: npt.NDArray[np.intp] | None = None, whole: bool = True) -> ClassGroups:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from optgeom._format import excerpt
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import excerpt
 from optgeom.inputs.labels import encode
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._format import first_of
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import first_of
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
 _ONE_LABEL = "one whole number or text a row"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from optgeom.embeddings.result import Validation
+from optgeom.formatting import visible
 from optgeom.wording import short
 
 NAME_WIDTH = 60  # characters of a class name in a table
@@ -89,13 +89,6 @@ METRICS = {
 def name_of(text: str, width: int = NAME_WIDTH) -> str:
     """A class name in one line, shortened in the middle."""
     return short(visible(text), width)
-
-
-def visible(text: str) -> str:
-    """The same text with a mark in place of characters that steer a terminal or that no page may hold."""
-    return "".join(
-        "\ufffd" if unicodedata.category(one) in ("Cc", "Cs") and one not in "\t\n\r" else one for one in text
-    )
 
 
 def told(text: str, validation: Validation) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from optgeom.embeddings.result import Validation, finite
+from optgeom.embeddings.result import Validation
 from optgeom.errors import MissingDependencyError
+from optgeom.formatting import finite, visible
 from optgeom.inputs import files
 from optgeom.plotting import figures, report_text, validation
 from optgeom.plotting.inline_svg import inline_svg
@@ -72,7 +73,7 @@ def render_report(found: Validation) -> str:
     rules: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=jinja2.PackageLoader("optgeom.plotting"), autoescape=True, **rules)
     environment.filters |= {"class_name": report_text.name_of, "about": report_text.about, "percent": _percent}
-    drawn = [figure | {"svg": _markup(report_text.visible(figure["svg"]))} for figure in _pictures(found)]
+    drawn = [figure | {"svg": _markup(visible(figure["svg"]))} for figure in _pictures(found)]
     return environment.get_template("validation.html.j2").render(
         v=found,
         headline=report_text.headline(found),

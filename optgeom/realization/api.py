@@ -5,7 +5,6 @@ If not, what is the optimum, and how far from the bound?
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from optgeom import _checks, prototypes
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError, NotCertifiedError
+from optgeom.formatting import to_json
 from optgeom.realization import bracket, entropy, euclidean, optimum, spherical, symmetric_fit
 from optgeom.realization.cailliez import CailliezGeometry, cailliez_geometry
 from optgeom.realization.uniqueness import is_unique
@@ -142,7 +142,7 @@ class Realization:
             "unique": self.unique,
             "reason": self.verdict.reason,
             "remedy": self.verdict.remedy,
-            "shift_interval": None if interval is None else [end if math.isfinite(end) else None for end in interval],
+            "shift_interval": to_json(interval),
             "min_dimension": self.verdict.min_dimension,
             "rank": self.rank,
             "bracket": None if self.bracket is None else list(self.bracket),

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
-from optgeom._numerics import EPS, Array, log_nonnegative, logsumexp_rows, read_only
+from optgeom._numerics import EPS, Array, freeze, log_nonnegative, logsumexp_rows, read_only
 from optgeom.errors import InvalidInputError
 from optgeom.programs.group_matrix import Sizes
 from optgeom.realization import schemes, weight_matrix
@@ -67,9 +67,8 @@ class Weights:
             raise InvalidInputError(
                 f"`labels` must be of at least 3 samples; got {self.n} (with two, every embedding has the same loss)"
             )
-        object.__setattr__(self, "log_weights", read_only(np.where(self.count > 0, self.log_weights, -np.inf)))
-        self.index.setflags(write=False)
-        self.sizes.setflags(write=False)
+        object.__setattr__(self, "log_weights", np.where(self.count > 0, self.log_weights, -np.inf))
+        freeze(self)
         without = ~np.isfinite(logsumexp_rows(self.log_weights))
         if without.all():
             raise InvalidInputError(

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from optgeom._format import first_of
 from optgeom.errors import InvalidInputError, MissingDependencyError
+from optgeom.formatting import first_of
 from optgeom.inputs import numpy_files
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.inputs.labels import encode

@@ -1,37 +1,8 @@
-"""A progress bar on stderr for a person who is watching, and nothing otherwise."""
+"""The words beside the progress bar of a training."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
-
 from optgeom.training.distance import GramDistance
-
-Update = Callable[[int, float | None, GramDistance | None], None]
-
-
-@contextlib.contextmanager
-def progress_bar(steps: int, start: int, optimal_loss: float | None, wanted: bool) -> Iterator[Update]:
-    """A function of (steps done, loss, distance) that moves the bar; None leaves a figure as it was."""
-    if not (wanted and sys.stderr.isatty()):
-        yield lambda step, loss, distance: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    count = (MofNCompleteColumn(), TimeRemainingColumn())
-    columns = (TextColumn("training"), BarColumn(bar_width=20), *count, TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True, refresh_per_second=4) as bar:
-        task = bar.add_task("", total=steps, completed=start)
-
-        def update(step: int, loss: float | None, distance: GramDistance | None) -> None:
-            if loss is None:
-                bar.update(task, completed=step)
-                return
-            bar.update(task, completed=step, description=figures(loss, optimal_loss, distance))
-
-        yield update
 
 
 def figures(loss: float, optimal_loss: float | None, distance: GramDistance | None) -> str:

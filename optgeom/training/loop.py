@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from optgeom.errors import InvalidInputError
+from optgeom.progress import Update, progress_bar
 from optgeom.training import checkpoint, device
 from optgeom.training.average import IterateAverage
-from optgeom.training.display import Update, progress_bar
+from optgeom.training.display import figures
 from optgeom.training.distance import GramDistance
 from optgeom.training.log import TrainingLog
 from optgeom.training.settings import Settings
@@ -150,7 +151,7 @@ class Loop:
         with _own_random_numbers(self.settings.seed, self.device):
             self._start(resume)
             log = TrainingLog(None if self.folder is None else self.folder / LOG, self.step)
-            bar = progress_bar(self.settings.steps, self.step, self.task.optimal_loss, self.progress)
+            bar = progress_bar("training", start=self.step, total=self.settings.steps, wanted=self.progress)
             with stoppable() as stop, bar as show:
                 self.task.module.train()
                 while self.step < self.settings.steps:
@@ -200,7 +201,7 @@ class Loop:
         saved = last or self.step % self.settings.checkpoint_every == 0
         asked = stop.signal
         if not (logged or saved or asked is not None):
-            show(self.step, None, None)
+            show(self.step)
             return
         self._look()
         if logged:
@@ -209,7 +210,7 @@ class Loop:
             record = {"step": self.step, "loss": loss, "optimal_loss": self.task.optimal_loss}
             log.write({**record, "learning_rate": self.settings.rate(self.step - 1), **distance.as_dict()})
             self._losses = []
-            show(self.step, loss, distance)
+            show(self.step, words=figures(loss, self.task.optimal_loss, distance))
         if (saved or asked is not None) and self.folder is not None:
             self._save()
         if asked is not None and not last:

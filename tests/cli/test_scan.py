@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 from helpers import command_line
-from optgeom_cli import progress
 from optgeom_cli import scan as command
 from optgeom_cli.output import UsageError
 
 import optgeom as og
+from optgeom import progress
 from optgeom.collapse import scan as scans
 from optgeom.collapse.scan import Scan
 
@@ -168,13 +168,13 @@ def test_picture(tmp_path):
 
 
 def test_bar_only_for_people_who_wait(monkeypatch, capsys):
-    with command._bar() as show:
-        assert show is None
+    with progress.progress_bar("cells") as show:
+        show(1, 2)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with command._bar() as show:
+    with progress.progress_bar("cells") as show:
         show(1, 2)
     assert capsys.readouterr().err == "", "done within a second"
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)
-    with command._bar() as show:
+    with progress.progress_bar("cells") as show:
         show(1, 2)
     assert "1/2" in capsys.readouterr().err

@@ -12,11 +12,11 @@ from functools import partial
 import numpy as np
 import pytest
 from helpers import command_line
-from optgeom_cli import progress
 from optgeom_cli.main import app
 from typer.testing import CliRunner
 
 import optgeom as og
+from optgeom import progress
 
 KEYS = command_line.SOLVE_KEYS
 

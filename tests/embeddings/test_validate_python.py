@@ -14,10 +14,10 @@ import jsonschema
 import numpy as np
 import pytest
 from helpers.simulated import long_tail, means_of, optimum, sample, shape_root, turned, unit
-from optgeom_cli.output import plain
 
 import optgeom as og
 from optgeom.embeddings.metrics.similarity import class_optimum_r2, procrustes_r2, sample_similarity_r2
+from optgeom.formatting import to_json
 
 COUNTS = long_tail(600, 60, 8)
 LOSS = og.SupCon(0.5, batch_size=32)
@@ -35,7 +35,7 @@ SCHEMA = json.loads(
 
 def checked(found):
     """The JSON object, after a check against the schema."""
-    content = json.loads(json.dumps(plain(found.as_dict()), allow_nan=False))
+    content = json.loads(json.dumps(to_json(found.as_dict()), allow_nan=False))
     jsonschema.Draft202012Validator(SCHEMA).validate(content)
     return content
 

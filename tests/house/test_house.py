@@ -22,7 +22,7 @@ ROOT = PACKAGE.parent
 # "|" do not know each other.
 ORDER = """
 errors
-_format & _numerics & _checks
+formatting & progress & _numerics & _checks
 inputs
 losses
 programs

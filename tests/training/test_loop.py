@@ -20,9 +20,10 @@ torch = pytest.importorskip("torch")
 
 from helpers.training_cases import LONG, blobs, encoder_task, settings  # noqa: E402
 
+from optgeom import progress  # noqa: E402
 from optgeom.training import checkpoint  # noqa: E402
 from optgeom.training.class_batches import SupConBatches  # noqa: E402
-from optgeom.training.display import figures, progress_bar  # noqa: E402
+from optgeom.training.display import figures  # noqa: E402
 from optgeom.training.distance import GramDistance  # noqa: E402
 from optgeom.training.features import ClassMeanTask, train_features  # noqa: E402
 from optgeom.training.log import TrainingLog, read_log  # noqa: E402
@@ -336,10 +337,11 @@ def test_silent_without_a_terminal_and_informative_with_one(capsys, monkeypatch)
     words = figures(1.25, 1.0, GramDistance(2.0, 0.9, 0.1, None))
     assert words == "loss 1.25 (optimum 1), angles within 2 deg, Gram 0.1"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with progress_bar(10, 0, 1.0, True) as show:
-        show(5, 1.25, None)
-        show(6, None, None)
-    assert "training" in capsys.readouterr().err
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)
+    with progress.progress_bar("training", total=10) as show:
+        show(5, words=words)
+        show(6)
+    assert "training" in (shown := capsys.readouterr().err) and "6/10" in shown and "loss 1.25" in shown
 
 
 @needs_cuda

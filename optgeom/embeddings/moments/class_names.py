@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._format import first_of
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import first_of
 from optgeom.inputs import labels as label_codes
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._format import first_of
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import first_of
 from optgeom.geometry import Geometry
 from optgeom.prototypes import align, from_gram
 

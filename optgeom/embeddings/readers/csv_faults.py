@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 
-from optgeom._format import excerpt
 from optgeom.embeddings.readers.columns import Layout
 from optgeom.embeddings.readers.text_vectors import size_of
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import excerpt
 from optgeom.inputs.counts_files import is_number
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from optgeom._format import first_of
 from optgeom.embeddings.readers.values import SHAPES, check_embeddings, counts_differ
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import first_of
 from optgeom.inputs.labels_files import COLUMNS
 
 PAIRS = (("x", "y"), ("embeddings", "labels"), ("features", "targets"), ("data", "targets"))

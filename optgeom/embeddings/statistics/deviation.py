@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import Array, arccos_clipped
+from optgeom._numerics import Array, arccos_clipped, freeze
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.intervals import PairIntervals
+from optgeom.formatting import finite
 
 EQUAL_COSINES = 1e-6  # standard deviation of A* below which the optimum is a regular simplex
 NEARLY_EQUAL_COSINES = 0.05
@@ -87,9 +88,7 @@ class Deviations:
     class_r2_weak: bool
 
     def __post_init__(self) -> None:
-        arrays = (self.angles, self.angles_low, self.angles_high, self.optimal, self.deviation, self.low, self.high)
-        for array in (self.counts, self.rho, *arrays):
-            array.setflags(write=False)
+        freeze(self)
 
     def pair(self, first: int, second: int) -> PairDeviation:
         """One pair of classes."""
@@ -116,7 +115,7 @@ class Deviations:
         """
         found: list[dict[str, Any]] = []
         for c, name in enumerate(self.names):
-            entry: dict[str, Any] = {"name": name, "count": int(self.counts[c]), "rho": _plain(self.rho[c])}
+            entry: dict[str, Any] = {"name": name, "count": int(self.counts[c]), "rho": finite(self.rho[c])}
             held = np.flatnonzero(~np.isnan(self.deviation[c]))
             if held.size:
                 other = int(held[np.lexsort((-self.deviation[c, held], -self.low[c, held]))[0]])
@@ -200,7 +199,3 @@ def deviations(directions: Directions, intervals: PairIntervals, optimal: Array)
         class_r2=r2,
         class_r2_weak=r2 is not None and spread < NEARLY_EQUAL_COSINES,
     )
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import EPS, Array
+from optgeom._numerics import EPS, Array, freeze
 from optgeom.embeddings.moments.class_moments import ClassMoments
 from optgeom.errors import InvalidInputError
 
@@ -56,8 +56,7 @@ class Directions:
     known: npt.NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        for array in (self.counts, self.rho_squared, self.rho, self.vectors, self.gram, self.mean_gram, self.known):
-            array.setflags(write=False)
+        freeze(self)
 
     @property
     def num_classes(self) -> int:

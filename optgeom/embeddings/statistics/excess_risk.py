@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from optgeom._format import first_of
 from optgeom._numerics import Array
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import first_of
 from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses.base import Loss
 

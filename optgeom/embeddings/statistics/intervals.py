@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
-from optgeom._numerics import Array
+from optgeom._numerics import Array, freeze
 from optgeom.embeddings.moments.class_moments import WithinClass
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.errors import InvalidInputError
@@ -86,16 +86,7 @@ class PairIntervals:
     source: str
 
     def __post_init__(self) -> None:
-        for array in (
-            self.cosines,
-            self.standard_errors,
-            self.degrees_of_freedom,
-            self.lower,
-            self.upper,
-            self.shares,
-            self.tested,
-        ):
-            array.setflags(write=False)
+        freeze(self)
 
 
 @dataclass(frozen=True, eq=False)

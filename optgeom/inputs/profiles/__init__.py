@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from optgeom._numerics import freeze
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.profiles.formulas import FORMULAS, evaluate
 
@@ -39,6 +40,9 @@ class Profile:
     proportions: npt.NDArray[np.float64]
     counts: npt.NDArray[np.int64] | None
     names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     @property
     def num_classes(self) -> int:
@@ -77,14 +81,14 @@ def load(name: str) -> Profile:
     if name.partition(":")[0] in FORMULAS:
         formula, values = evaluate(name)
         counts = values.astype(np.int64) if values.dtype.kind == "i" else None
-        return _profile(name, formula.source, formula.meaning, counts, values / values.sum(), None)
+        return Profile(name, formula.source, formula.meaning, values / values.sum(), counts)
     if name not in list_profiles():
         raise _unknown(name)
     text = (importlib.resources.files("optgeom.inputs.profiles") / "data" / f"{name}.json").read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     counts = np.array(content["counts"], dtype=np.int64)
     names = tuple(content["names"]) if "names" in content else None
-    return _profile(name, content["source"], content["note"], counts, counts / counts.sum(), names)
+    return Profile(name, content["source"], content["note"], counts / counts.sum(), counts, names)
 
 
 def describe(name: str) -> dict[str, str | int | float | None]:
@@ -99,20 +103,6 @@ def describe(name: str) -> dict[str, str | int | float | None]:
         "min_count": None if profile.counts is None else int(profile.counts.min()),
         "imbalance_factor": profile.imbalance_factor,
     }
-
-
-def _profile(
-    name: str,
-    source: str,
-    note: str,
-    counts: npt.NDArray[np.int64] | None,
-    proportions: npt.NDArray[np.float64],
-    names: tuple[str, ...] | None,
-) -> Profile:
-    proportions.setflags(write=False)
-    if counts is not None:
-        counts.setflags(write=False)
-    return Profile(name, source, note, proportions, counts, names)
 
 
 def _unknown(name: str) -> InvalidInputError:
