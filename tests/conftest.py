@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from helpers import shapes
 from helpers.rooms import RoomTimes
 from hypothesis import settings
+
+shapes.install()
 
 # The same examples on every run and machine: a red test must be red again when it is looked into.
 settings.register_profile("ci", derandomize=True, deadline=None)

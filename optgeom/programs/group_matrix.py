@@ -11,6 +11,8 @@ eigenvalues.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,7 +21,9 @@ from optgeom._numerics import Array
 Sizes = npt.NDArray[np.int64]
 
 
-def symmetric_block(between: Array, diagonal: Array, sizes: Sizes) -> Array:
+def symmetric_block(
+    between: Annotated[Array, "G G"], diagonal: Annotated[Array, "G"], sizes: Annotated[Sizes, "G"]
+) -> Annotated[Array, "G G"]:
     """(G, G) matrix S on the span of the normalised group indicators."""
     root = np.sqrt(sizes.astype(np.float64))
     block = between * root[:, None] * root[None, :]
@@ -27,12 +31,16 @@ def symmetric_block(between: Array, diagonal: Array, sizes: Sizes) -> Array:
     return block
 
 
-def complement(between: Array, diagonal: Array, sizes: Sizes) -> Array:
+def complement(
+    between: Annotated[Array, "G G"], diagonal: Annotated[Array, "G"], sizes: Annotated[Sizes, "G"]
+) -> Annotated[Array, "G"]:
     """(G,) eigenvalue d_g - b_gg on the within-group complement; 0 where the group has one class and no complement."""
     return np.asarray(np.where(sizes > 1, diagonal - np.diag(between), 0.0))
 
 
-def from_blocks(block: Array, rest: Array, sizes: Sizes) -> tuple[Array, Array]:
+def from_blocks(
+    block: Annotated[Array, "G G"], rest: Annotated[Array, "G"], sizes: Annotated[Sizes, "G"]
+) -> tuple[Annotated[Array, "G G"], Annotated[Array, "G"]]:
     """Inverse of `symmetric_block` and `complement`: entries between classes, and the diagonal."""
     m = sizes.astype(np.float64)
     root = np.sqrt(m)
@@ -42,7 +50,9 @@ def from_blocks(block: Array, rest: Array, sizes: Sizes) -> tuple[Array, Array]:
     return between, diagonal
 
 
-def expand(between: Array, diagonal: Array, index: npt.NDArray[np.intp]) -> Array:
+def expand(
+    between: Annotated[Array, "G G"], diagonal: Annotated[Array, "G"], index: Annotated[npt.NDArray[np.intp], "C"]
+) -> Annotated[Array, "C C"]:
     """(C, C) matrix in class order from its group form; `index` gives the group of each class."""
     full = between[np.ix_(index, index)]
     np.fill_diagonal(full, diagonal[index])
