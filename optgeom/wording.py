@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from optgeom.geometry import Geometry
+from optgeom.losses import Loss
 
 
 def simplex_angle_deg(num_classes: int) -> float:
@@ -28,58 +29,9 @@ def short(name: str, width: int = 24) -> str:
     return f"{text[:head].rstrip()}..{text[len(text) - (width - 2 - head) :].lstrip()}"
 
 
-def describe_loss(loss: Mapping[str, Any]) -> str:
-    """The loss in one line, from `Loss.describe()`.
-
-    Parameters
-    ----------
-    loss : mapping
-        Name and parameters; parameters that are not there are not mentioned.
-    """
-    name = str(loss.get("name", "loss"))
-    parts = [f"temperature {loss['temperature']:g}"] if "temperature" in loss else []
-    if name == "supcon":
-        name = "SupCon"
-        views = loss["views"]
-        per_image = "one view an image" if views == 1 else f"{views} views an image"
-        size = loss["batch_size"]
-        parts.append("the limit of large batches" if size == "inf" else f"batches of {size} images, {per_image}")
-        if views == 1 and size != "inf":
-            parts.append(_singletons(loss))
-    elif name == "supcon-full":
-        name = "SupCon"
-        views = loss["views"]
-        parts.append("the whole data set as one batch" + ("" if views == 1 else f", {views} rows a sample"))
-        parts.append(_singletons(loss))
-    elif name == "infonce":
-        name = "InfoNCE"
-        parts += [_negatives(loss), _alpha(loss["alpha"])]
-    else:
-        if "psi" in loss:
-            parts.insert(0, f"psi = {loss['psi']}")
-        if "negatives" in loss and "sampling" in loss:
-            parts.append(_negatives(loss))
-    return ", ".join([name, *parts])
-
-
-def _singletons(loss: Mapping[str, Any]) -> str:
-    return f"anchors without a positive {'count as 0' if loss['singletons'] == 'zero' else 'left out'}"
-
-
-def _negatives(loss: Mapping[str, Any]) -> str:
-    number = loss["negatives"]
-    text = "infinitely many negatives" if number == "inf" else "1 negative" if number == 1 else f"{number} negatives"
-    origin = {"ucl": "from all classes", "scl": "from the other classes only", "explicit": "from a law of their own"}[
-        loss["sampling"]
-    ]
-    averaged = " (averaged)" if loss.get("negatives_reduction") == "mean" else ""
-    return f"{text} {origin}{averaged}"
-
-
-def _alpha(alpha: float) -> str:
-    if alpha == 0:
-        return "positive left out of the denominator"
-    return "positive in the denominator" if alpha == 1 else f"positive in the denominator with weight {alpha:g}"
+def describe_loss(loss: Loss | Mapping[str, Any]) -> str:
+    """The loss in one line, from the loss itself or from its `to_dict`."""
+    return (Loss.from_dict(loss) if isinstance(loss, Mapping) else loss).words()
 
 
 def describe_regime(geometry: Geometry) -> str:

@@ -132,7 +132,7 @@ def _collapse_margin(classes: ClassDistribution, loss: Loss) -> tuple[CollapseMa
     from optgeom_cli.threshold import margin_text
 
     groups = classes.groups.num_groups
-    if not loss.uniform_negatives and groups > MARGIN_GROUPS:
+    if "uniform-negatives" not in loss.gives and groups > MARGIN_GROUPS:
         return None, f"margin not computed for {groups} different class sizes (`optgeom threshold` does it)"
     try:
         margin = collapse_margin(classes, loss)

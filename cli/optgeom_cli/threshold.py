@@ -141,7 +141,7 @@ def _lines(
 def _minorities(
     found: CollapseThreshold, margin: CollapseMargin | None, loss: Loss, split: str | None, minorities: int | None
 ) -> str:
-    if loss.uniform_negatives:
+    if "uniform-negatives" in loss.gives:
         return f"{found.minorities} (the threshold is the same for any number of them, however unequal)"
     if split is not None:
         return f"{found.minorities}, in proportions {split}"

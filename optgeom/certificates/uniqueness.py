@@ -23,7 +23,7 @@ LARGEST_MAP = 1000  # unknowns of the linear map that is still formed
 def is_unique(program: ClassMeanProgram, cosines: Array) -> bool:
     """Whether uniqueness is proved for a certified group-form matrix; False where it fails or cannot be decided."""
     forces = program.merged().forces()
-    if program.loss.strictly_convex and bool(forces.all()):
+    if "strictly-convex" in program.loss.gives and bool(forces.all()):
         return True
     if program.num_classes > LARGEST_PROGRAM:
         return False
@@ -36,7 +36,7 @@ def is_unique(program: ClassMeanProgram, cosines: Array) -> bool:
     kernel = scale[index][:, None] * vectors[:, eigenvalues <= RANK_TOLERANCE * eigenvalues[-1]]
     kernel /= np.linalg.norm(kernel, axis=1)[:, None]
     fixed = np.eye(program.num_classes, dtype=bool)
-    if program.loss.strictly_convex:
+    if "strictly-convex" in program.loss.gives:
         fixed |= forces[np.ix_(index, index)]
     left, right = np.nonzero(np.triu(fixed))
     rows, columns = np.triu_indices(kernel.shape[1])

@@ -285,7 +285,7 @@ def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scal
         scale,
         None if unknown else 0.0,
         rows,
-        loss.describe(),
+        loss.to_dict(),
         geometry=geometry,
         notes=tuple(notes),
     )

@@ -319,7 +319,7 @@ def _threshold(path: Path) -> tuple[float | None, float | None]:
         return None, None
     try:
         loss = path.build_loss()
-        if path.profile != "majority" and not loss.uniform_negatives:
+        if path.profile != "majority" and "uniform-negatives" not in loss.gives:
             return None, None
         log_odds = collapse_threshold(loss, path.num_classes - 1).log_odds
     except OptGeomError:

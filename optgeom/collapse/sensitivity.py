@@ -25,7 +25,7 @@ from optgeom._numerics import Array
 from optgeom.errors import IncompatibleError, InvalidInputError, SolverError
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution, ClassGroups
-from optgeom.losses import Loss, SupConFullBatch
+from optgeom.losses import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.api import solve
 
@@ -108,10 +108,7 @@ def proportion_sensitivity(classes: ClassDistribution, loss: Loss, which: int) -
     IncompatibleError
         The optimum has collapsed, or the loss depends on whole counts.
     """
-    if isinstance(loss, SupConFullBatch) or not loss.respects_groups:
-        raise IncompatibleError(
-            "`loss` must depend smoothly on class proportions; the full batch and explicit laws do not (use SupCon)"
-        )
+    loss.require("proportions", "groups")
     which = _checks.index("which", which, classes.num_classes)
     geometry = _spread(classes, loss)
     groups, cosines, own = _single_out(classes.groups, geometry.group_cosines, which)

@@ -26,15 +26,12 @@ import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.errors import IncompatibleError, InvalidInputError
+from optgeom.errors import InvalidInputError
 from optgeom.inputs.classes import ClassDistribution, ClassGroups
-from optgeom.losses import InfoNCE, Loss, SupConFullBatch
+from optgeom.losses import Loss
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 
-# Sufficient thresholds printed in arXiv 2605.11291 for InfoNCE at temperature 1, whatever the number of classes and
-# negatives.
-PUBLISHED_SUFFICIENT = {"ucl": 0.9292, "scl": 0.9438}
 MOST_MINORITIES = 2**53  # whole numbers that a float holds exactly
 SMALLEST_SHARE = 1e-150  # of a minority beside the largest one; its square is still a float
 LARGEST_LOG_ODDS = 690.0  # exp of it is still a float
@@ -68,7 +65,7 @@ class CollapseThreshold:
     @classmethod
     def from_log_odds(cls, log_odds: float, minorities: int, loss: Loss) -> CollapseThreshold:
         share, rest = shares(log_odds)
-        return cls(share, rest, math.exp(log_odds), log_odds, minorities, _published(loss), loss.describe())
+        return cls(share, rest, math.exp(log_odds), log_odds, minorities, loss.published_threshold, loss.to_dict())
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -114,17 +111,6 @@ class CollapseMargin:
 def shares(log_odds: float) -> tuple[float, float]:
     """Majority share and minority share, both to full relative accuracy."""
     return 1 / (1 + math.exp(-log_odds)), math.exp(-log_odds) / (1 + math.exp(-log_odds))
-
-
-def _published(loss: Loss) -> float | None:
-    if (
-        isinstance(loss, InfoNCE)
-        and loss.temperature == 1.0
-        and loss.alpha == 1.0
-        and loss.negatives_reduction == "sum"
-    ):
-        return PUBLISHED_SUFFICIENT[loss.sampling]
-    return None
 
 
 def collapse_ratio(program: ClassMeanProgram) -> float:
@@ -204,16 +190,6 @@ def threshold_log_odds(loss: Loss, weights: Array, sizes: np.ndarray[Any, np.dty
     return float(brentq(ratio, low, high, xtol=1e-13, rtol=1e-14))
 
 
-def _usable(loss: Loss) -> None:
-    if isinstance(loss, SupConFullBatch):
-        raise IncompatibleError(
-            "`loss` must depend on class proportions; the full batch depends on counts (use SupCon with its batch size)"
-        )
-    if not loss.respects_groups:
-        needs = "`loss` must treat classes by their proportions alone"
-        raise IncompatibleError(f"{needs}; an explicit negative_law does not (use sampling='ucl' or 'scl')")
-
-
 def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] | None = None) -> CollapseThreshold:
     """Exact majority share above which all minority classes collapse onto one direction.
 
@@ -241,7 +217,7 @@ def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] |
     ----------
     Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (sufficient thresholds; ours are necessary and sufficient).
     """
-    _usable(loss)
+    loss.require("proportions", "groups")
     if split is None:
         count = _checks.integer("minorities", minorities, at_least=2, hint="two classes are always opposite")
         if count > MOST_MINORITIES:
@@ -275,11 +251,11 @@ def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | 
         than proportions.
     """
     groups = classes.groups
-    if classes.num_classes < 3 or groups.sizes[0] != 1 or not loss.respects_groups or isinstance(loss, SupConFullBatch):
+    if classes.num_classes < 3 or groups.sizes[0] != 1 or not {"groups", "proportions"} <= loss.gives:
         return None
     rest = float(np.sum((groups.sizes * groups.proportions)[1:]))
     log_odds = math.log(float(groups.proportions[0]) / rest)
-    if loss.uniform_negatives:
+    if "uniform-negatives" in loss.gives:
         # Every minority anchor then sees the same law of t, so neither the number of minorities nor their split
         # matters.
         weights, sizes = np.array([0.5]), np.array([2], dtype=np.int64)

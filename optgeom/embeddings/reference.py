@@ -122,8 +122,8 @@ def choose_reference(geometry: Any, classes: Any, loss: Any, sampler_power: floa
         raise InvalidInputError(
             f"`geometry` must be a Geometry or the path of a saved one; got {came} (it is the third argument)"
         )
-    if loss is not None and loss.describe() != geometry.loss:
-        held, came = describe_loss(geometry.loss), describe_loss(loss.describe())
+    if loss is not None and loss.to_dict() != geometry.loss:
+        held, came = describe_loss(geometry.loss), describe_loss(loss.to_dict())
         raise InvalidInputError(f"`loss` must be that of the geometry: {held}; got {came} (leave it out)")
     return ReferenceChoice(geometry, None, stored_loss(geometry.loss) if loss is None else loss, sampler_power, origin)
 

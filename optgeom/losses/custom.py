@@ -14,7 +14,8 @@ from optgeom import _checks
 from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import IncompatibleError
 from optgeom.losses import law
-from optgeom.losses.base import Loss
+from optgeom.losses.base import Loss, negatives_words, plain
+from optgeom.losses.options import SAMPLING
 from optgeom.losses.rows import RowLoss
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class GeneralizedContrastive(Loss):
     def __post_init__(self) -> None:
         _checks.real("temperature", self.temperature, above=0.0, hint="usual values are 0.05 to 1")
         _checks.integer("negatives", self.negatives, at_least=1)
-        _checks.choice("sampling", self.sampling, ("ucl", "scl"))
+        _checks.choice("sampling", self.sampling, SAMPLING.choices)
         missing = [part for part in ("value", "derivative", "is_additive") if not hasattr(self.psi, part)]
         if missing:
             lacks = ", ".join(missing)
@@ -90,29 +91,58 @@ class GeneralizedContrastive(Loss):
             )
 
     @property
-    def uniform_negatives(self) -> bool:  # type: ignore[override]
-        return self.sampling == "ucl"
+    def gives(self) -> frozenset[str]:
+        given = {"groups", "proportions"}
+        if self.sampling == "ucl":
+            given.add("uniform-negatives")
+        if self.strictly_convex:
+            given.add("strictly-convex")
+        return frozenset(given)
 
     def rows(self, groups: ClassGroups) -> RowLoss:
-        found = (law.ucl if self.sampling == "ucl" else law.scl)(groups.sizes, groups.proportions)
+        of_negatives = (law.ucl if self.sampling == "ucl" else law.scl)(groups.sizes, groups.proportions)
         if self.psi.is_additive or self.negatives == 1:
-            return SeparableRows(found.count, groups.proportions, found, self.psi, self.negatives)
+            return SeparableRows(of_negatives.count, groups.proportions, of_negatives, self.psi, self.negatives)
         number = math.comb(self.negatives + groups.sizes.size, self.negatives)
         if number > LARGEST_ENUMERATION:
             raise IncompatibleError(
-                f"`psi` is not additive: {self.negatives} negatives in {groups.sizes.size} groups have {number} count vectors, above the "
-                f"{LARGEST_ENUMERATION} that are enumerated (use fewer negatives or classes, or an additive psi)"
+                f"`psi` is not additive: {self.negatives} negatives in {groups.sizes.size} groups have {number} count "
+                f"vectors, above the {LARGEST_ENUMERATION} that are enumerated (use fewer negatives or classes, or an "
+                "additive psi)"
             )
-        return EnumeratedRows(found.count, groups.proportions, found, self.psi, self.negatives)
+        return EnumeratedRows(of_negatives.count, groups.proportions, of_negatives, self.psi, self.negatives)
 
-    def describe(self) -> dict[str, Any]:
-        return {
+    def to_dict(self) -> dict[str, Any]:
+        """Name, class and plain attributes of psi, and the other parameters; psi itself is code."""
+        described = {
             "name": self.name,
             "psi": type(self.psi).__name__,
             "temperature": self.temperature,
             "negatives": self.negatives,
             "sampling": self.sampling,
         }
+        # Two psi of one class are told apart by their attributes, as by a margin.
+        attributes = {key: _plain_or_type(value) for key, value in getattr(self.psi, "__dict__", {}).items()}
+        if attributes:
+            described["psi_attributes"] = attributes
+        if not self.strictly_convex:
+            described["strictly_convex"] = False
+        return described
+
+    def label(self) -> str:
+        return self.name
+
+    def words(self) -> str:
+        psi = f"psi = {type(self.psi).__name__}"
+        return f"{self.name}, {psi}, temperature {self.temperature:g}, {negatives_words(self.to_dict())}"
+
+    def collapsed_formula(self, rows: int | None, value: float) -> str:
+        return "psi(0, ..., 0)"
+
+
+def _plain_or_type(value: Any) -> Any:
+    value = plain(value)
+    return value if isinstance(value, (bool, int, float, str, list, type(None))) else type(value).__name__
 
 
 @dataclass(frozen=True)

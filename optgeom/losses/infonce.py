@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import log_nonnegative
-from optgeom.errors import InvalidInputError
+from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import law
-from optgeom.losses.base import Loss, plain
+from optgeom.losses.base import BatchPlan, Loss, negatives_words, plain
 from optgeom.losses.expectation import LARGEST_EXPONENT, Multinomial
+from optgeom.losses.options import REDUCTION, SAMPLING
 from optgeom.losses.rows import LinearRows, LogSumRows, MultinomialRows, RowLoss
 
 if TYPE_CHECKING:
-    from optgeom.inputs.classes import ClassGroups
+    from optgeom.inputs.classes import ClassDistribution, ClassGroups
+    from optgeom.training.class_batches import ClassBatchLoss
+    from optgeom.training.losses import ContrastiveLoss
+
+# Sufficient thresholds printed in arXiv 2605.11291 at temperature 1, whatever the number of classes and negatives.
+PUBLISHED_SUFFICIENT = {"ucl": 0.9292, "scl": 0.9438}
+ENCODER_BATCH = 64  # samples per batch of an encoder, where the negatives ask for no more
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +56,16 @@ class InfoNCE(Loss):
     InvalidInputError
         A parameter outside its domain.
 
-    References ---------- van den Oord, Li, Vinyals 2018, arXiv 1807.03748. Nguyen, Aeron, Brown, Ishwar 2026, arXiv
-    2605.11291 (UCL, SCL, imbalance).
+    References
+    ----------
+    van den Oord, Li, Vinyals 2018, arXiv 1807.03748. Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (UCL, SCL,
+    imbalance).
     """
+
+    name = "infonce"
+    lacking: ClassVar[Mapping[str, str]] = {
+        "groups": "an explicit negative_law does not (use sampling='ucl' or 'scl')",
+    }
 
     temperature: float = 0.1
     negatives: float = 256
@@ -63,29 +78,31 @@ class InfoNCE(Loss):
         _checks.real("temperature", self.temperature, above=0.0, hint="usual values are 0.05 to 1")
         _checks.integer_or_inf("negatives", self.negatives, at_least=1, hint="use inf for the limit of many negatives")
         _checks.real("alpha", self.alpha, at_least=0.0, hint="1 keeps the positive in the denominator, 0 leaves it out")
-        _checks.choice("negatives_reduction", self.negatives_reduction, ("sum", "mean"))
-        _checks.choice("sampling", self.sampling, ("ucl", "scl"))
+        _checks.choice("negatives_reduction", self.negatives_reduction, REDUCTION.choices)
+        _checks.choice("sampling", self.sampling, SAMPLING.choices)
         if self.negatives == math.inf and self.negatives_reduction == "sum":
             raise InvalidInputError(
                 "`negatives_reduction` must be 'mean' for infinitely many negatives; got 'sum' (their sum is infinite)"
             )
         if self.alpha == 0 and self.negatives != math.inf and 2 / self.temperature > LARGEST_EXPONENT:
             raise InvalidInputError(
-                f"`temperature` must be >= {2 / LARGEST_EXPONENT:.4f} for alpha = 0 and finitely many negatives; got {self.temperature!r} "
-                "(exp(-2/temperature) underflows: take alpha > 0 or infinitely many negatives)"
+                f"`temperature` must be >= {2 / LARGEST_EXPONENT:.4f} for alpha = 0 and finitely many negatives; "
+                f"got {self.temperature!r} (exp(-2/temperature) underflows: take alpha > 0 or infinitely many negatives)"
             )
 
     @property
-    def respects_groups(self) -> bool:  # type: ignore[override]
-        return self.negative_law is None
+    def gives(self) -> frozenset[str]:
+        given = {"proportions"}
+        if self.negative_law is None:
+            given |= {"groups", "uniform-negatives"} if self.sampling == "ucl" else {"groups"}
+        if not (self.alpha == 0 and self.negatives == 1):
+            given.add("strictly-convex")
+        return frozenset(given)
 
-    @property
-    def strictly_convex(self) -> bool:  # type: ignore[override]
-        return not (self.alpha == 0 and self.negatives == 1)
-
-    @property
-    def uniform_negatives(self) -> bool:  # type: ignore[override]
-        return self.sampling == "ucl" and self.negative_law is None
+    @classmethod
+    def implied(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        # Infinitely many negatives can only be averaged: asking for the one reduction that exists would be pedantry.
+        return {"negatives_reduction": "mean"} if given.get("negatives") == math.inf else {}
 
     def _law(self, groups: ClassGroups) -> law.NegativeLaw:
         if self.negative_law is not None:
@@ -93,23 +110,79 @@ class InfoNCE(Loss):
         return (law.ucl if self.sampling == "ucl" else law.scl)(groups.sizes, groups.proportions)
 
     def rows(self, groups: ClassGroups) -> RowLoss:
-        found = self._law(groups)
+        of_negatives = self._law(groups)
         weight = groups.proportions
         if self.negatives == math.inf:
-            return LogSumRows(found.count, weight, self.alpha + found.own, log_nonnegative(found.other))
+            return LogSumRows(
+                of_negatives.count, weight, self.alpha + of_negatives.own, log_nonnegative(of_negatives.other)
+            )
         k = int(self.negatives)
         factor = 1.0 if self.negatives_reduction == "sum" else 1.0 / k
         if k == 1 and self.alpha == 0:
-            return LinearRows(found.count, weight, found, math.log(factor))
-        counts = Multinomial(found, k, self.alpha / factor)
-        return MultinomialRows(found.count, weight, counts, float(log_nonnegative(self.alpha)), math.log(factor))
+            return LinearRows(of_negatives.count, weight, of_negatives, math.log(factor))
+        counts = Multinomial(of_negatives, k, self.alpha / factor)
+        log_alpha = float(log_nonnegative(self.alpha))
+        return MultinomialRows(of_negatives.count, weight, counts, log_alpha, math.log(factor))
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "name": "infonce",
+    def to_dict(self) -> dict[str, Any]:
+        described = {
+            "name": self.name,
             "temperature": self.temperature,
             "negatives": plain(self.negatives),
             "alpha": self.alpha,
             "negatives_reduction": self.negatives_reduction,
-            "sampling": self.sampling if self.negative_law is None else "explicit",
+            "sampling": self.sampling,
         }
+        if self.negative_law is not None:
+            described |= {"sampling": "explicit", "negative_law": plain(np.asarray(self.negative_law))}
+        return described
+
+    @classmethod
+    def from_parameters(cls, given: dict[str, Any]) -> InfoNCE | None:
+        if given.get("sampling") == "explicit":
+            if "negative_law" not in given:  # files of 0.1.0 do not keep the law
+                return None
+            given = {**given, "sampling": "ucl", "negative_law": np.asarray(given["negative_law"], dtype=np.float64)}
+        return super().from_parameters(given)
+
+    def words(self) -> str:
+        if self.alpha == 0:
+            positive = "positive left out of the denominator"
+        else:
+            positive = "positive in the denominator" + ("" if self.alpha == 1 else f" with weight {self.alpha:g}")
+        return f"InfoNCE, temperature {self.temperature:g}, {negatives_words(self.to_dict())}, {positive}"
+
+    def collapsed_formula(self, rows: int | None, value: float) -> str:
+        if self.negatives == math.inf:
+            return f"ln({self.alpha:g} + 1)"
+        factor = 1.0 if self.negatives_reduction == "sum" else 1 / self.negatives
+        return f"ln({self.alpha:g} + {factor * self.negatives:g})"
+
+    @property
+    def published_threshold(self) -> float | None:
+        usual = self.temperature == 1.0 and self.alpha == 1.0 and self.negatives_reduction == "sum"
+        return PUBLISHED_SUFFICIENT[self.sampling] if usual else None
+
+    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
+        if self.negatives == math.inf or self.negative_law is not None:
+            super().torch_module(seed=seed)
+        from optgeom.training.losses import GeneralizedContrastiveLoss, InfoNCEPsi
+
+        psi = InfoNCEPsi(self.alpha, self.negatives_reduction)
+        return GeneralizedContrastiveLoss(self.temperature, int(self.negatives), psi, self.sampling, seed)
+
+    def class_batches(self, classes: ClassDistribution, *, anchors: int) -> ClassBatchLoss:
+        if self.negatives == math.inf:
+            return super().class_batches(classes, anchors=anchors)
+        from optgeom.training.class_batches import InfoNCEBatches
+
+        return InfoNCEBatches(classes, self, anchors)
+
+    def batch_plan(self, *, batch: int | None, num_samples: int) -> BatchPlan:
+        self.torch_module()
+        least = int(self.negatives) + 1
+        size = max(ENCODER_BATCH, least) if batch is None else batch
+        if size < least:
+            wanted = f"above the {least - 1} negatives of an anchor, which come from it"
+            raise IncompatibleError(f"`batch` must be {wanted}; got {size} (raise it, or lower the negatives)")
+        return BatchPlan(size=size, positives="class")

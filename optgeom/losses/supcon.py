@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import log_nonnegative
-from optgeom.errors import InvalidInputError
+from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import law
-from optgeom.losses.base import Loss, plain
+from optgeom.losses.base import BatchPlan, Loss
 from optgeom.losses.expectation import Multinomial
+from optgeom.losses.options import SINGLETONS as SINGLETONS_OPTION
 from optgeom.losses.rows import LogSumRows, MultinomialRows, RowLoss
 
 if TYPE_CHECKING:
-    from optgeom.inputs.classes import ClassGroups
+    from optgeom.inputs.classes import ClassDistribution, ClassGroups
+    from optgeom.training.class_batches import ClassBatchLoss
+    from optgeom.training.losses import ContrastiveLoss
 
-SINGLETONS = ("zero", "skip")
+SINGLETONS = SINGLETONS_OPTION.choices
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,8 @@ class SupCon(Loss):
     Khosla et al. 2020, arXiv 2004.11362, equation 2.
     """
 
+    name = "supcon"
+
     temperature: float = 0.1
     batch_size: float = math.inf
     views: int = 2
@@ -75,34 +82,100 @@ class SupCon(Loss):
         _checks.integer_or_inf("batch_size", self.batch_size, at_least=least, hint=why)
 
     @property
-    def uniform_negatives(self) -> bool:  # type: ignore[override]
-        return self.views >= 2 or self.batch_size == math.inf
+    def gives(self) -> frozenset[str]:
+        uniform = self.views >= 2 or self.batch_size == math.inf
+        return super().gives | ({"uniform-negatives"} if uniform else set())
 
     def rows(self, groups: ClassGroups) -> RowLoss:
-        found = law.ucl(groups.sizes, groups.proportions)
+        of_negatives = law.ucl(groups.sizes, groups.proportions)
         weight = groups.proportions
         if self.batch_size == math.inf:
-            return LogSumRows(found.count, weight, found.own, log_nonnegative(found.other))
+            return LogSumRows(of_negatives.count, weight, of_negatives.own, log_nonnegative(of_negatives.other))
         k = int(self.batch_size) - 1
         if self.views >= 2:
-            counts = Multinomial(found, k, (self.views - 1) / self.views)
-            return MultinomialRows(found.count, weight, counts, math.log(self.views - 1), math.log(self.views))
-        counts = Multinomial(found, k, 0.0, positive_required=True)
+            counts = Multinomial(of_negatives, k, (self.views - 1) / self.views)
+            return MultinomialRows(of_negatives.count, weight, counts, math.log(self.views - 1), math.log(self.views))
+        counts = Multinomial(of_negatives, k, 0.0, positive_required=True)
         if self.singletons == "skip":
             weight = weight / float(np.sum(groups.sizes * weight * counts.mass()))
-        return MultinomialRows(found.count, weight, counts, -math.inf, 0.0)
+        return MultinomialRows(of_negatives.count, weight, counts, -math.inf, 0.0)
 
-    def describe(self) -> dict[str, Any]:
-        described = {
-            "name": "supcon",
-            "temperature": self.temperature,
-            "batch_size": plain(self.batch_size),
-            "views": self.views,
-            "singletons": self.singletons,
-        }
+    def to_dict(self) -> dict[str, Any]:
+        described = super().to_dict()
         if self.batch_size == math.inf:
             described["note"] = "risk is the limit of the loss minus log(views * (batch_size - 1))"
         return described
+
+    def words(self) -> str:
+        if self.batch_size == math.inf:
+            return f"SupCon, temperature {self.temperature:g}, the limit of large batches"
+        images = f"batches of {self.batch_size} images, {'one view' if self.views == 1 else f'{self.views} views'} each"
+        alone = f", {_fate(self.singletons)}" if self.views == 1 else ""
+        return f"SupCon, temperature {self.temperature:g}, {images}{alone}"
+
+    def notes(self, classes: ClassDistribution) -> tuple[str, ...]:
+        if self.omitted is not None:
+            exact = "up to terms of order 1/N (a batch size gives exact values)"
+            return (f"limit of large batches: batches of N images add ln({self.omitted}), {exact}",)
+        groups = classes.groups
+        n, share = int(self.batch_size), groups.proportions
+        absent = float(np.sum(groups.sizes * np.exp(n * np.log1p(-share))))
+        single = float(np.sum(groups.sizes * n * share * np.exp((n - 1) * np.log1p(-share))))
+        average = f"on average {single:.1f} classes have one image in a batch and {absent:.1f} none"
+        notes = [f"exact for batches of {n} images drawn independently; {average}"]
+        if self.views == 1:
+            alone = f"{100 * single / n:.2g} % of the anchors have no positive and {FATES[self.singletons]}"
+            notes.append(f"on average {alone}")
+        return tuple(notes)
+
+    @property
+    def omitted(self) -> str | None:
+        if self.batch_size != math.inf:
+            return None
+        return "N - 1" if self.views == 1 else f"{self.views} (N - 1)"
+
+    def collapsed_formula(self, rows: int | None, value: float) -> str:
+        return "the limit of ln(n - 1) - ln(n - views)" if rows is None else _formula(rows, value)
+
+    def in_rows(self, rows: int | None, classes: ClassDistribution | None) -> tuple[Loss, int | None]:
+        known = None if self.batch_size == math.inf else int(self.batch_size) * self.views
+        if rows is None or rows == known:
+            return self, known
+        if known is not None:
+            raise InvalidInputError(f"`rows` must be batch_size times views, {known}; got {rows} (give one of the two)")
+        if classes is not None and rows % self.views:
+            raise InvalidInputError(
+                f"`rows` must be a multiple of the {self.views} views; got {rows} (a batch holds every view of its images)"
+            )
+        return (self if classes is None else dataclasses.replace(self, batch_size=rows // self.views)), rows
+
+    def on_batch(self) -> SupConFullBatch:
+        return SupConFullBatch(self.temperature, self.views, self.singletons)
+
+    def sampled(self, batch: int) -> SupCon:
+        return dataclasses.replace(self, batch_size=batch) if self.batch_size == math.inf else self
+
+    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
+        if self.batch_size == math.inf:
+            super().torch_module(seed=seed)
+        from optgeom.training.losses import SupConLoss
+
+        return SupConLoss(self.temperature, singletons=self.singletons)
+
+    def class_batches(self, classes: ClassDistribution, *, anchors: int) -> ClassBatchLoss:
+        if self.batch_size == math.inf:
+            return super().class_batches(classes, anchors=anchors)
+        from optgeom.training.class_batches import SupConBatches
+
+        return SupConBatches(classes, self)
+
+    def batch_plan(self, *, batch: int | None, num_samples: int) -> BatchPlan:
+        self.torch_module()
+        size = int(self.batch_size)
+        if batch is not None and batch != size:
+            wanted = f"the batch size of the loss, {size}, since the optimum depends on it"
+            raise IncompatibleError(f"`batch` must be {wanted}; got {batch} (leave it out, or change the loss)")
+        return BatchPlan(size=size, views=self.views)
 
 
 @dataclass(frozen=True)
@@ -132,6 +205,11 @@ class SupConFullBatch(Loss):
     Khosla et al. 2020, arXiv 2004.11362, equation 2.
     """
 
+    name = "supcon-full"
+    lacking: ClassVar[Mapping[str, str]] = {
+        "proportions": "the full batch depends on counts (use SupCon with its batch size)"
+    }
+
     temperature: float = 0.1
     views: int = 1
     singletons: str = "zero"
@@ -140,6 +218,10 @@ class SupConFullBatch(Loss):
         _checks.real("temperature", self.temperature, above=0.0, hint="usual values are 0.05 to 1")
         _checks.integer("views", self.views, at_least=1)
         _checks.choice("singletons", self.singletons, SINGLETONS)
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return super().gives - {"proportions"}
 
     def _row_counts(self, groups: ClassGroups) -> npt.NDArray[np.float64]:
         if groups.counts is None:
@@ -163,10 +245,56 @@ class SupConFullBatch(Loss):
         log_weight = np.where(count > 0, np.log(rows)[None, :], -np.inf)
         return LogSumRows(count, np.where(with_positive, rows, 0.0) / total, rows - 1.0, log_weight)
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "name": "supcon-full",
-            "temperature": self.temperature,
-            "views": self.views,
-            "singletons": self.singletons,
-        }
+    def words(self) -> str:
+        rows = "" if self.views == 1 else f", {self.views} rows per sample"
+        whole = f"the whole data set as one batch{rows}"
+        return f"SupCon, temperature {self.temperature:g}, {whole}, {_fate(self.singletons)}"
+
+    def notes(self, classes: ClassDistribution) -> tuple[str, ...]:
+        if classes.counts is None:
+            return ()
+        alone = int(np.sum(classes.counts * self.views == 1))
+        number = int(classes.counts.sum()) * self.views
+        return (f"{alone} of {number} anchors without a positive: they {FATES[self.singletons]}",) if alone else ()
+
+    def collapsed_formula(self, rows: int | None, value: float) -> str:
+        return "psi(0, ..., 0)" if rows is None else _formula(rows, value)
+
+    def in_rows(self, rows: int | None, classes: ClassDistribution | None) -> tuple[Loss, int | None]:
+        if classes is None:
+            return self, rows
+        total = None if classes.counts is None else int(classes.counts.sum()) * self.views
+        if rows is not None and rows != total:
+            wanted = f"the sum of all counts times the views, {total}, for the full batch"
+            raise InvalidInputError(
+                f"`rows` must be {wanted}; got {rows} (leave it out, or use SupCon with its batch size)"
+            )
+        return self, total
+
+    def on_batch(self) -> SupConFullBatch:
+        return self
+
+    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
+        from optgeom.training.losses import SupConLoss
+
+        return SupConLoss(self.temperature, singletons=self.singletons)
+
+    def batch_plan(self, *, batch: int | None, num_samples: int) -> BatchPlan:
+        if batch is not None and batch != num_samples:
+            raise IncompatibleError(
+                f"`batch` must be all {num_samples} samples for a full batch; got {batch} (leave it out)"
+            )
+        return BatchPlan(size=num_samples, views=self.views, everything=True)
+
+
+# What becomes of anchors without a positive, in the middle of a sentence.
+FATES = {"zero": "count as 0", "skip": "are skipped, left out of the mean"}
+
+
+def _fate(singletons: str) -> str:
+    return f"anchors without a positive {'count as 0' if singletons == 'zero' else 'left out'}"
+
+
+def _formula(rows: int, value: float) -> str:
+    short = value < math.log(rows - 1) * (1 - 1e-12)
+    return f"ln({rows} - 1)" + (" times the share of anchors that have a positive" if short else "")

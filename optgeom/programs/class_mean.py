@@ -51,7 +51,7 @@ class ClassMeanProgram:
         `grouped=False` keeps every class apart, as an explicit negative law needs.
         """
         groups = classes.groups
-        if not (grouped and loss.respects_groups):
+        if not (grouped and "groups" in loss.gives):
             groups = _apart(classes, loss.coincident(groups)[groups.index])
         return cls(groups, loss, loss.rows(groups), loss.coincident(groups))
 

@@ -110,7 +110,7 @@ def solve(
         found.risk,
         found.certificate.rank,
         found.certificate,
-        loss.describe(),
+        loss.to_dict(),
         run,
         dim,
     )

@@ -103,7 +103,7 @@ class EncoderTask(Task):
             "classes": dict(zip(data.names, data.counts.tolist(), strict=True)),
             "sampler_power": sampler.power,
             "shuffled": sampler.shuffled,
-            "loss": loss.describe(),
+            "loss": loss.to_dict(),
             "batch": batch,
             "augmentation": augmentation.as_dict(),
         }

@@ -77,7 +77,7 @@ class ClassMeanTask(Task):
         self.describe = {
             "features": "class means",
             "proportions": classes.proportions.tolist(),
-            "loss": loss.describe(),
+            "loss": loss.to_dict(),
             "dim": dim,
             "anchors": anchors,
         }

@@ -134,7 +134,7 @@ def test_zero_counts_are_dropped_with_notice():
 def test_defaults_of_each_loss(given, loss):
     kinds = {"loss": loss_input.LossName, "sampling": loss_input.Sampling, "singletons": loss_input.Singletons}
     found = loss_input.read_loss(**{key: kinds[key](value) if key in kinds else value for key, value in given.items()})
-    assert found.describe() == loss.describe()
+    assert found.to_dict() == loss.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_table_says_it_in_words():
     text = words(shown("--profile", "cifar10-lt:100", "--loss", "supcon", "--batch-size", 256))
     for part in (
         "10 of cifar10-lt:100, 12406 samples, the most frequent 100 times as frequent as the rarest",
-        "SupCon, temperature 0.1, batches of 256 images, 2 views an image",
+        "SupCon, temperature 0.1, batches of 256 images, 2 views each",
         "4.59362654346",
         "spread: every class keeps its own direction",
         "96.38 degrees for every pair if all classes were equally frequent",

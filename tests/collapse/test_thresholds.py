@@ -15,12 +15,12 @@ from scipy.stats import binom
 
 import optgeom as og
 from optgeom.collapse.thresholds import (
-    PUBLISHED_SUFFICIENT,
     CollapseThreshold,
     collapse_margin,
     collapse_ratio,
     collapse_threshold,
 )
+from optgeom.losses.infonce import PUBLISHED_SUFFICIENT
 from optgeom.programs.class_mean import ClassMeanProgram
 
 SPLIT = (0.5, 0.3, 0.15, 0.05)
@@ -242,7 +242,7 @@ def test_the_solver_collapses_exactly_there(loss, split):
     minor = np.array(split) / np.sum(split)
     # UCL: each minority anchor sees the same law whatever the split, so all directions open together; SCL: the heaviest
     # pair opens first.
-    opened = len(split) if loss.uniform_negatives or len(set(split)) == 1 else 2
+    opened = len(split) if "uniform-negatives" in loss.gives or len(set(split)) == 1 else 2
     for factor, rank in ((1 - 1e-4, opened), (1 + 1e-4, 1)):
         odds = found.odds * factor
         geometry = og.solve(og.ClassDistribution.from_proportions(np.concatenate([[odds], minor]) / (1 + odds)), loss)

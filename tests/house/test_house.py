@@ -53,6 +53,8 @@ OPTIONAL = {
     "mpl_toolkits": {"plotting/"},
 }
 CORE = {"numpy", "scipy", "optgeom"}
+# What a loss or a result offers of a later room is imported when it is asked for.
+UPWARDS = {"torch_module", "class_batches", "plot", "explore"}
 
 
 def sources(folder: Path) -> list[Path]:
@@ -72,6 +74,8 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
 
     def visit(node: ast.AST, top: bool) -> Iterator[tuple[str, bool]]:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.FunctionDef) and node.name in UPWARDS:
             return
         if isinstance(node, ast.Import):
             yield from ((alias.name, top) for alias in node.names)

@@ -177,7 +177,7 @@ def central(function: Callable[[float], Any], step: float) -> Any:
 
 
 def label_of(loss: Loss) -> str:
-    return "-".join(map(str, list(loss.describe().values())[:6]))
+    return "-".join(map(str, list(loss.to_dict().values())[:6]))
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=label_of)
@@ -361,7 +361,7 @@ def test_full_batch_needs_counts() -> None:
 
 @pytest.mark.parametrize("loss", [*LOSSES, SupCon(), InfoNCE(0.1, negative_law=EXPLICIT)], ids=label_of)
 def test_description_survives_json(loss: Loss) -> None:
-    described = loss.describe()
+    described = loss.to_dict()
     assert json.loads(json.dumps(described, allow_nan=False)) == described
     assert described["name"] in {"infonce", "supcon", "supcon-full"}
     assert described["temperature"] == loss.temperature
