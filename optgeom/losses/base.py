@@ -124,7 +124,7 @@ class Loss(ABC):
         return cls(**{**cls.implied(given), **given})
 
     def with_options(self, given: Mapping[str, Any]) -> Self:
-        """This loss with some parameters changed, and those that the changes imply."""
+        """The same loss with some parameters changed, and those that the changes imply."""
         return dataclasses.replace(self, **{**self.implied(given), **given})  # type: ignore[type-var]
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class Loss(ABC):
         return "the loss of features at one point"
 
     def in_rows(self, rows: int | None, classes: ClassDistribution | None) -> tuple[Loss, int | None]:
-        """This loss in batches of `rows` rows, and how many rows its batches have.
+        """The loss in batches of `rows` rows, and how many rows its batches have.
 
         Parameters
         ----------
