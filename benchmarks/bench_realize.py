@@ -122,7 +122,7 @@ def plan(effort: Effort) -> Plan:
 
 def solve(y: Any, tau: float, tolerance: float) -> Realization:
     """What a user of optgeom runs: from labels to the certified optimum."""
-    return realize(Weights.y_aware(y), "cosine", tau, tolerance=tolerance)
+    return realize(Weights.y_aware(y), "cosine", temperature=tau, tolerance=tolerance)
 
 
 def read(found: Realization) -> tuple[Any, str]:
@@ -173,7 +173,9 @@ def many_samples(effort: Effort) -> Iterator[Row]:
     codes = np.random.default_rng(0).permutation(np.arange(n) % classes)
     border = soft_supcon_temperature(classes, EPSILON)
     calls: dict[str, Callable[[], Any]] = {
-        word: partial(lambda tau: realize(Weights.soft_supcon(codes, EPSILON), "cosine", tau), factor * border)
+        word: partial(
+            lambda tau: realize(Weights.soft_supcon(codes, EPSILON), "cosine", temperature=tau), factor * border
+        )
         for word, factor in (("below the border", 0.8), ("beyond the border", 1.2))
     }
     for word, turn, seconds, result in alternate(calls, dict.fromkeys(calls, effort.times(plan(effort).repeats))):

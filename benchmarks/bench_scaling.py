@@ -94,7 +94,9 @@ TINY: dict[Callable[[int], Problem], tuple[int, ...]] = {euclidean: (12,), spher
 
 
 def ours(problem: Problem) -> tuple[Any, str]:
-    found = realize(problem.weights, problem.similarity, problem.temperature, problem.dim, TOLERANCE)
+    found = realize(
+        problem.weights, problem.similarity, temperature=problem.temperature, dim=problem.dim, tolerance=TOLERANCE
+    )
     return found.embedding(), found.solver
 
 

@@ -49,7 +49,9 @@ def table() -> str:
     """The Markdown table."""
     lines = ["| weights | temperature | dimension | cosine | Euclidean |", "| --- | --- | --- | --- | --- |"]
     for name, weights, tau, dim in ROWS:
-        cells = [verdict(realize(weights, similarity, tau, dim)) for similarity in ("cosine", "euclidean")]
+        cells = [
+            verdict(realize(weights, similarity, temperature=tau, dim=dim)) for similarity in ("cosine", "euclidean")
+        ]
         lines.append(f"| {name} | {tau:g} | {'any' if dim is None else dim} | {cells[0]} | {cells[1]} |")
     return "\n".join(lines)
 

@@ -132,7 +132,7 @@ def table(labels: np.ndarray) -> str:
     header = ["temperature of the loss", "dimension", "verdict", *(f"{NAMES[i]}, {NAMES[j]}" for i, j in shown)]
     lines = [header, ["---"] * len(header), ["captions", "384", "", *(f"{given[pair]:.0f}°" for pair in shown)]]
     for temperature, dim in ROWS:
-        found = realize(weights, "cosine", temperature, dim)
+        found = realize(weights, "cosine", temperature=temperature, dim=dim)
         angles = class_angles(found)
         lines.append(
             [
@@ -150,7 +150,9 @@ def draw(labels: np.ndarray, path: Path) -> None:
     from optgeom.plotting import save_figure
     from optgeom.plotting.realization import plot_realization
 
-    found = realize(Weights.x_clr(np.repeat(labels, COUNTS, axis=0), LABEL_TEMPERATURE), "cosine", ROWS[-1][0])
+    found = realize(
+        Weights.x_clr(np.repeat(labels, COUNTS, axis=0), LABEL_TEMPERATURE), "cosine", temperature=ROWS[-1][0]
+    )
     save_figure(plot_realization(found), path, dpi=110)
 
 

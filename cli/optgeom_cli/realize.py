@@ -83,7 +83,7 @@ def realize(
         float | None, typer.Option("--label-temperature", help="x-clr: tau' of exp(cos(yi, yj) / tau').")
     ] = None,
     similarity: Annotated[Similarity, typer.Option("--similarity", help="Latent similarity.")] = Similarity.COSINE,
-    temperature: Annotated[float, typer.Option("--temperature", help="tau of cos/tau or -|zi - zj|^2/tau.")] = 0.5,
+    temperature: Annotated[float, typer.Option("--temperature", help="tau of cos/tau or -|zi - zj|^2/tau.")] = 0.1,
     dim: Annotated[int | None, typer.Option("--dim", help="Embedding dimension; any by default.")] = None,
     tolerance: Annotated[
         float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |loss|.")
@@ -137,7 +137,15 @@ def realize(
     failure: NotCertifiedError | None = None
     try:
         with working(f"realizing {held.n} samples"):
-            found = run(held, similarity.value, temperature, dim, tolerance, search, constant.value)
+            found = run(
+                held,
+                similarity.value,
+                temperature=temperature,
+                dim=dim,
+                tolerance=tolerance,
+                search=search,
+                constant=constant.value,
+            )
     except NotCertifiedError as error:
         found, failure, out, plot = error.geometry, error, None, None
     if out is not None:

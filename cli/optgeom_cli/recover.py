@@ -23,13 +23,14 @@ class Convention(enum.StrEnum):
 
 @exit_on_error()
 def recover(
-    dimension: Annotated[
-        int | None, typer.Option("--dimension", help="Latents are uniform unit vectors of this R^d; 3.")
+    latent_dim: Annotated[
+        int | None,
+        typer.Option("--latent-dim", "--dimension", help="Latents are uniform unit vectors of this R^d; 3."),
     ] = None,
     kappa: Annotated[
         float | None, typer.Option("--kappa", help="Concentration of the positives; 1/temperature by default.")
     ] = None,
-    temperature: Annotated[float, typer.Option("--temperature", help="tau of the loss.")] = 0.3,
+    temperature: Annotated[float, typer.Option("--temperature", help="tau of the loss.")] = 0.1,
     fixed: Annotated[
         int | None, typer.Option("--fixed", help="Latent coordinates that positives never change; 0.")
     ] = None,
@@ -72,7 +73,7 @@ def recover(
 
     If not, what is optimal instead, and what does a correction do?
     """
-    options = {"--dimension": dimension, "--kappa": kappa, "--fixed": fixed, "--max-angle": max_angle}
+    options = {"--latent-dim": latent_dim, "--kappa": kappa, "--fixed": fixed, "--max-angle": max_angle}
     given = [option for option, value in options.items() if value is not None]
     if pairs is not None and given:
         raise UsageError(f"{', '.join(given)} and --pairs exclude each other: these are found from the pairs")
@@ -90,7 +91,7 @@ def recover(
     from optgeom.sampling.recover import recover as run
 
     observed = None if pairs is None else Pairs.read(pairs)
-    size = 3 if dimension is None else dimension
+    size = 3 if latent_dim is None else latent_dim
     cap = None
     if max_angle is not None:
         from optgeom import _checks
@@ -101,9 +102,20 @@ def recover(
     try:
         with working("solving for the optimal maps"):
             found = run(
-                size, kappa, temperature, fixed or 0, convention.value, rho, conditional=cap, pairs=observed, dim=dim, slices=slices,
-                per_slice=per_slice, resolution=RESOLUTION if resolution is None else resolution, tolerance=tolerance,
-            )  # fmt: skip
+                latent_dim=size,
+                kappa=kappa,
+                temperature=temperature,
+                fixed=fixed or 0,
+                convention=convention.value,
+                rho=rho,
+                conditional=cap,
+                pairs=observed,
+                dim=dim,
+                slices=slices,
+                per_slice=per_slice,
+                resolution=RESOLUTION if resolution is None else resolution,
+                tolerance=tolerance,
+            )
     except NotCertifiedError as error:
         found, failure = error.geometry, error
     written = plot if failure is None else None

@@ -46,8 +46,12 @@ def run(settings: Results) -> Results:
     for kind, similarity, dim in settings["rows"]:
         labels = labels_of(kind, settings["samples"])
         weights = Weights.y_aware(labels, bandwidth)
-        free = realize(weights, similarity, tau)
-        limited = free if free.rank is not None and free.rank <= dim else realize(weights, similarity, tau, dim)
+        free = realize(weights, similarity, temperature=tau)
+        limited = (
+            free
+            if free.rank is not None and free.rank <= dim
+            else realize(weights, similarity, temperature=tau, dim=dim)
+        )
         loss = YAwareLoss(tau, bandwidth, similarity)
         target = torch.from_numpy(labels)
         best = math.inf

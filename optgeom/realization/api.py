@@ -15,10 +15,10 @@ from optgeom import _checks, prototypes
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.formatting import to_json
-from optgeom.realization import bracket, entropy, euclidean, optimum, spherical, symmetric_fit
+from optgeom.realization import bracket, entropy, euclidean, optimum, spherical
 from optgeom.realization.cailliez import CailliezGeometry, cailliez_geometry
 from optgeom.realization.uniqueness import is_unique
-from optgeom.realization.verdict import Verdict, judge, realise
+from optgeom.realization.verdict import Verdict, embed, judge
 from optgeom.realization.weights import Weights
 
 SYMMETRIC = "best symmetric similarity"
@@ -119,7 +119,8 @@ class Realization:
         elif self.group_cosines is not None:
             return prototypes.factor(self.group_cosines, self.weights.sizes, self.weights.index, dim)
         else:
-            found = realise(*(self._fitted or (self.weights, self.verdict)))
+            weights, verdict = self._fitted or (self.weights, self.verdict)
+            return embed(weights, verdict, dim)
         if dim is None or dim == found.shape[1]:
             return found
         columns = _checks.integer("dim", dim, at_least=found.shape[1], hint="the dimension of the geometry")
@@ -161,7 +162,8 @@ class Realization:
 def realize(
     weights: Weights | npt.ArrayLike,
     similarity: str = "cosine",
-    temperature: float = 0.5,
+    *,
+    temperature: float = 0.1,
     dim: int | None = None,
     tolerance: float = 1e-9,
     search: bool = False,
@@ -218,9 +220,9 @@ def realize(
             raise InvalidInputError(
                 "`constant` must be lingoes with cosine similarity; got 'cailliez' (it is about Euclidean distances)"
             )
-        compared = realize(held, similarity, temperature, dim, tolerance, search)
+        compared = realize(held, similarity, temperature=temperature, dim=dim, tolerance=tolerance, search=search)
         return replace(compared, cailliez=cailliez_geometry(held, temperature))
-    verdict = judge(held, similarity, temperature, dim, search)
+    verdict = judge(held, similarity, temperature, dim=dim, search=search)
     bound = entropy.entropic_bound(held)
     if verdict.attained and verdict.shift is not None:
         if similarity == "cosine":
@@ -281,8 +283,8 @@ def _asymmetric(
 
     It bounds the loss in too few dimensions.
     """
-    found = symmetric_fit.fit(held)
-    inner = judge(found.weights, "euclidean", temperature, dim)
+    found = entropy.fit_symmetric(held)
+    inner = judge(found.weights, "euclidean", temperature, dim=dim)
     lower = bound + found.gap if found.exact else bound
     if inner.attained and inner.shift is not None:
         rank = None if inner.ranks is None else min(inner.ranks)
@@ -302,7 +304,7 @@ def _asymmetric(
             0,
         )
         return _believed(replace(result, _fitted=(found.weights, inner)))
-    points, loss, steps = bracket.best_in_space(held, temperature, dim or max(1, held.n - 1), found.weights)
+    points, loss, steps = bracket.best_in_space(held, temperature, dim or max(1, held.n - 1), near=found.weights)
     return Realization(
         held, "euclidean", temperature, dim, verdict, bound, loss, loss - bound, lower, tolerance, points.shape[1], False, (lower, loss),
         "L-BFGS, dimension limited", steps, None, points,

@@ -1,4 +1,4 @@
-"""Dimensions below what the optimum needs: the best embedding found, never certified."""
+"""The best embedding in a dimension below what the optimum needs, by search: an upper bound, never certified."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def _apart(weights: Weights) -> tuple[Array, Array]:
     """(n, n) w~ and the number of samples of each pair, 1 off the diagonal."""
     if weights.n > LARGEST:
         raise InvalidInputError(
-            f"`dim` below what the optimum needs is searched for up to {LARGEST} samples; got {weights.n} (leave `dim` out, or take fewer)"
+            f"`dim` below what the optimum needs is searched for up to {LARGEST} samples; got {weights.n} "
+            "(leave `dim` out, or take fewer)"
         )
     rows = np.exp(weights.log_rows)[np.ix_(weights.index, weights.index)]
     np.fill_diagonal(rows, 0.0)
@@ -43,7 +44,7 @@ def best_on_sphere(weights: Weights, temperature: float, dim: int, relaxed: Arra
 
 
 def best_in_space(
-    weights: Weights, temperature: float, dim: int, near: Weights | None = None
+    weights: Weights, temperature: float, dim: int, *, near: Weights | None = None
 ) -> tuple[Array, float, int]:
     """(n, dim) points for the Euclidean similarity, their loss, and iterations, from classical scaling and seeded
     random starts.
@@ -71,17 +72,17 @@ def best_in_space(
     starts = [rng.standard_normal((n, dim)) * np.sqrt(temperature) for _ in range(RANDOM_STARTS)]
     target = weights if near is None else near
     if target.symmetric and not target.hard:
-        found = euclidean.target_spectrum(target, temperature)
-        scaled = euclidean.embedding(target, temperature, found.largest_shift)
+        spectrum = euclidean.target_spectrum(target, temperature)
+        scaled = euclidean.embedding(target, temperature, spectrum.largest_shift)
         starts.insert(0, np.pad(scaled, ((0, 0), (0, max(0, dim - scaled.shape[1]))))[:, :dim])
     best: tuple[Array, float] | None = None
     steps = 0
     for start in starts:
-        found_here = minimize(
+        local = minimize(
             loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 2000, "maxfun": 4000, "gtol": 1e-10}
         )
-        steps += int(found_here.nit)
-        if best is None or found_here.fun < best[1]:
-            best = (found_here.x.reshape(n, dim), float(found_here.fun))
+        steps += int(local.nit)
+        if best is None or local.fun < best[1]:
+            best = (local.x.reshape(n, dim), float(local.fun))
     assert best is not None
     return best[0] - best[0].mean(axis=0), best[1], steps

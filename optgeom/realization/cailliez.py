@@ -15,14 +15,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.realization import entropy, euclidean
+from optgeom.errors import InvalidInputError
+from optgeom.programs import group_matrix
+from optgeom.realization import entropy, euclidean, lift
 from optgeom.realization.weights import Weights
 
+LARGEST_CAILLIEZ = 1000  # points: eigenvalues of a general matrix of twice the size, about a minute
+REAL = 1e-7  # imaginary parts, relative to the largest eigenvalue, of a double root that rounding split
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class CailliezGeometry:
     """Points with distances sqrt(-tau log w) + constant between any two samples.
 
@@ -58,6 +65,47 @@ class CailliezGeometry:
         return {name: getattr(self, name) for name in ("constant", "dimension", "loss", "gap_to_bound")}
 
 
+def additive_constant(distances: npt.ArrayLike, sizes: npt.ArrayLike | None = None) -> float:
+    r"""Cailliez' constant: the least c >= 0 such that d_ij + c are Euclidean distances.
+
+    The largest real eigenvalue of [[0, 2 B(d^2)], [-I, -4 B(d)]] with B(x) = -1/2 J x J, 2n x 2n, here 2G x 2G on
+    groups. Added to the distances, not to their squares, so other than Lingoes' constant it does not keep the bound
+    attained: it is for comparison.
+
+    Raises
+    ------
+    InvalidInputError
+        Negative distances, or more than 1000 groups.
+    """
+    d, count = euclidean.check_group_form(distances, sizes)
+    if d.shape[0] > LARGEST_CAILLIEZ:
+        raise InvalidInputError(
+            f"`distances` must be of at most {LARGEST_CAILLIEZ} points for Cailliez' constant; got {d.shape[0]} "
+            "(use Lingoes' constant)"
+        )
+    if np.any(d < 0):
+        raise InvalidInputError(
+            f"`distances` must not be negative; got {float(d.min()):g} (are they squared distances + c?)"
+        )
+    plain = euclidean.spectrum(d**2, count)
+    if plain.lingoes <= plain.rounding:
+        return 0.0  # Euclidean as they are; the double root 0 would come out as the root of a rounding error
+
+    def gram(values: Array) -> Array:
+        block = group_matrix.symmetric_block(values, np.zeros(count.size), count)
+        return -0.5 * lift.ones_first(block, count)[1:, 1:]
+
+    inner = gram(d)
+    # Within a group the 2 x 2 blocks have the double root -d: it is 0 that bounds the constant there.
+    if inner.size == 0:
+        return 0.0
+    size = inner.shape[0]
+    companion = np.block([[np.zeros((size, size)), 2 * gram(d**2)], [-np.eye(size), -4 * inner]])
+    roots = scipy.linalg.eigvals(companion)
+    real = roots.real[np.abs(roots.imag) <= REAL * max(float(np.abs(roots).max()), np.finfo(np.float64).tiny)]
+    return max(0.0, float(real.max(initial=0.0)))
+
+
 def cailliez_geometry(weights: Weights, temperature: float) -> CailliezGeometry:
     """The least constant, and the geometry that it gives.
 
@@ -75,9 +123,16 @@ def cailliez_geometry(weights: Weights, temperature: float) -> CailliezGeometry:
     equal = -temperature / weights.scheme["temperature"] if weights.scheme["name"] == "x-clr" else 0.0
     squared = np.where(pairs, squared - min(equal, float(squared[pairs].min())), 0.0)
     distances = np.sqrt(squared)
-    constant = euclidean.cailliez(distances, weights.sizes)
+    constant = additive_constant(distances, weights.sizes)
     raised = np.where(pairs, (distances + constant) ** 2, 0.0)
-    found = euclidean.spectrum(raised, weights.sizes)
+    spectrum = euclidean.spectrum(raised, weights.sizes)
     gap = entropy.gap_to_bound(weights, -raised / temperature)
-    loss = entropy.entropic_bound(weights) + gap
-    return CailliezGeometry(constant, found.rank(0.0), loss, gap, weights, raised, found.threshold(0.0))
+    return CailliezGeometry(
+        constant=constant,
+        dimension=spectrum.rank(0.0),
+        loss=entropy.entropic_bound(weights) + gap,
+        gap_to_bound=gap,
+        _weights=weights,
+        _squared=raised,
+        _threshold=spectrum.threshold(0.0),
+    )

@@ -9,8 +9,10 @@ where c*/2 is the least eigenvalue of B(0) on the complement of the ones vector 
 So positive weights always attain the bound: at c* in n - 2 dimensions or fewer, below it in n - 1; fewer dimensions
 than at c* never do.
 
-References ---------- Torgerson 1958, Theory and methods of scaling; Lingoes 1971, Psychometrika 36:195; Cailliez 1983,
-Psychometrika 48:305; Vock, Duchesnay, Dufumier 2026, arXiv 2605.13943.
+References
+----------
+Torgerson 1958, Theory and methods of scaling; Lingoes 1971, Psychometrika 36:195; Vock, Duchesnay,
+Dufumier 2026, arXiv 2605.13943.
 """
 
 from __future__ import annotations
@@ -31,9 +33,6 @@ from optgeom.realization import lift as _lift
 from optgeom.realization.spherical import check_target
 from optgeom.realization.weights import Weights
 
-LARGEST_CAILLIEZ = 1000  # points: eigenvalues of a general matrix of twice the size, about a minute
-REAL = 1e-7  # imaginary parts, relative to the largest eigenvalue, of a double root that rounding split
-
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -47,7 +46,7 @@ class Spectrum:
     times : (k,) int64
         How often each occurs; the sum is n - 1.
     rounding : float
-        How far each may be off.
+        Bound on the error of each.
     """
 
     values: Array
@@ -92,7 +91,7 @@ def spectrum(squared: npt.ArrayLike, sizes: npt.ArrayLike | None = None, noise: 
     noise : float
         Further error of the entries' spectral norm.
     """
-    distances, count = _group_form(squared, sizes)
+    distances, count = check_group_form(squared, sizes)
     block = group_matrix.symmetric_block(distances, np.zeros(count.size), count)
     inner = -0.5 * _lift.ones_first(block, count)[1:, 1:]
     several = count > 1
@@ -109,46 +108,6 @@ def lingoes(squared: npt.ArrayLike, sizes: npt.ArrayLike | None = None) -> float
     0 if D already are.
     """
     return spectrum(squared, sizes).lingoes
-
-
-def cailliez(distances: npt.ArrayLike, sizes: npt.ArrayLike | None = None) -> float:
-    r"""Cailliez' constant: the least c >= 0 such that d_ij + c are Euclidean distances.
-
-    The largest real eigenvalue of [[0, 2 B(d^2)], [-I, -4 B(d)]] with B(x) = -1/2 J x J, 2n x 2n, here 2G x 2G on
-    groups. Added to the distances, not to their squares, so other than Lingoes' constant it does not keep the bound
-    attained: it is for comparison.
-
-    Raises
-    ------
-    InvalidInputError
-        Negative distances, or more than 1000 groups.
-    """
-    d, count = _group_form(distances, sizes)
-    if d.shape[0] > LARGEST_CAILLIEZ:
-        raise InvalidInputError(
-            f"`distances` must be of at most {LARGEST_CAILLIEZ} points for Cailliez' constant; got {d.shape[0]} (use Lingoes' constant)"
-        )
-    if np.any(d < 0):
-        raise InvalidInputError(
-            f"`distances` must not be negative; got {float(d.min()):g} (are they squared distances + c?)"
-        )
-    plain = spectrum(d**2, count)
-    if plain.lingoes <= plain.rounding:
-        return 0.0  # Euclidean as they are; the double root 0 would come out as the root of a rounding error
-
-    def gram(values: Array) -> Array:
-        block = group_matrix.symmetric_block(values, np.zeros(count.size), count)
-        return -0.5 * _lift.ones_first(block, count)[1:, 1:]
-
-    inner = gram(d)
-    # Within a group the 2 x 2 blocks have the double root -d: it is 0 that bounds the constant there.
-    if inner.size == 0:
-        return 0.0
-    size = inner.shape[0]
-    companion = np.block([[np.zeros((size, size)), 2 * gram(d**2)], [-np.eye(size), -4 * inner]])
-    roots = scipy.linalg.eigvals(companion)
-    real = roots.real[np.abs(roots.imag) <= REAL * max(float(np.abs(roots).max()), np.finfo(np.float64).tiny)]
-    return max(0.0, float(real.max(initial=0.0)))
 
 
 def squared_distances(weights: Weights, temperature: float, shift: float) -> Array:
@@ -174,9 +133,9 @@ def embedding(weights: Weights, temperature: float, shift: float, dim: int | Non
 
     `dim` is the rank at c by default (1 at least); further columns are zero.
     """
-    found = target_spectrum(weights, temperature)
+    threshold = target_spectrum(weights, temperature).threshold(shift)
     squared = squared_distances(weights, temperature, shift)
-    return classical_scaling(squared, weights.sizes, weights.index, found.threshold(shift), dim)
+    return classical_scaling(squared, weights.sizes, weights.index, threshold, dim)
 
 
 def classical_scaling(
@@ -202,12 +161,12 @@ def limit_dimension(weights: Weights, temperature: float) -> tuple[int, bool]:
     Otherwise n - 1 dimensions are enough: squared distances t (1 + delta 1{w_ij = 0}) - tau log w_ij are Euclidean for
     a small delta and a large t.
     """
-    held = np.isfinite(weights.log_weights)
-    parts, label = connected_components(csr_array(held.astype(np.int8)), directed=False)
+    positive = np.isfinite(weights.log_weights)
+    parts, label = connected_components(csr_array(positive.astype(np.int8)), directed=False)
     needed = 0
     for part in range(parts):
         groups = np.flatnonzero(label == part)
-        inside, sizes = held[np.ix_(groups, groups)], weights.sizes[groups]
+        inside, sizes = positive[np.ix_(groups, groups)], weights.sizes[groups]
         if groups.size == 1 and not inside[0, 0]:
             continue  # samples without a positive: single points
         if not np.all(inside | (np.eye(groups.size, dtype=bool) & (sizes == 1)[:, None])):
@@ -220,11 +179,12 @@ def limit_dimension(weights: Weights, temperature: float) -> tuple[int, bool]:
     return max(needed, 1), True
 
 
-def _group_form(values: npt.ArrayLike, sizes: npt.ArrayLike | None) -> tuple[Array, Sizes]:
+def check_group_form(values: npt.ArrayLike, sizes: npt.ArrayLike | None) -> tuple[Array, Sizes]:
+    """Distances as a finite symmetric matrix in group form, and the samples of each group (1 by default)."""
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not np.isfinite(table).all():
         raise InvalidInputError(
-            f"`distances` must be a finite square matrix; got shape {table.shape} (one row and one column a point)"
+            f"`distances` must be a finite square matrix; got shape {table.shape} (one row and one column per point)"
         )
     if not np.array_equal(table, table.T):
         raise InvalidInputError("`distances` must be symmetric; got d_ij != d_ji (pass (D + D.T) / 2)")

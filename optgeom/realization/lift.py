@@ -1,7 +1,4 @@
-"""Linear algebra shared by the two latent similarities.
-
-A basis that starts with the ones vector, ranks, and the lift from groups.
-"""
+"""Linear algebra of both latent similarities: a basis that starts with the ones vector, ranks, lift from groups."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ def tridiagonal(block: Array, sizes: Sizes) -> tuple[Array, Array]:
 
 
 def rounding(entries: Array, sizes: Sizes, precision: float, temperature: float) -> float:
-    """How far eigenvalues of the (n, n) matrix with these group-form entries may be off.
+    """Bound on the error of the eigenvalues of the (n, n) matrix with these group-form entries.
 
     Two sources: the arithmetic, a few units of the norm; and the weights themselves, whose relative error `precision`
     is an absolute one of log w and adds a random matrix of spectral norm about 2 precision temperature sqrt(n).
@@ -65,7 +62,7 @@ def rounding(entries: Array, sizes: Sizes, precision: float, temperature: float)
 
 
 def rank_threshold(mean_eigenvalue: float, floor: float) -> float:
-    """Eigenvalues above it count: 1e-7 of their mean, as everywhere in the package, but never below the rounding."""
+    """Threshold above which eigenvalues count: 1e-7 of their mean, but never below the rounding."""
     return max(RANK_EIGENVALUE * mean_eigenvalue, floor)
 
 
@@ -75,8 +72,8 @@ def lift(
     """(n, dim) vectors whose Gram matrix is given in group form: S on the group indicators, one number on each
     complement.
 
-    Eigenvalues up to `threshold` are dropped. The mean of group g comes from S; its samples sit around the mean on a
-    regular simplex of their own, at squared radius rest_g (m_g - 1)/m_g.
+    Eigenvalues up to `threshold` are dropped. The mean of group g comes from S; its samples are placed around the mean
+    on a regular simplex, at squared radius rest_g (m_g - 1)/m_g.
 
     Raises
     ------

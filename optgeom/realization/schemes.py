@@ -1,4 +1,4 @@
-r"""Weighting schemes: from one label a sample to log w_ij, on groups of samples with exactly the same label.
+r"""Weighting schemes: from one label per sample to log w_ij, on groups of samples with exactly the same label.
 
     supcon        w_ij = 1{y_i = y_j}
     soft-supcon   w_ij = 1 if y_i = y_j, eps otherwise
@@ -7,7 +7,9 @@ r"""Weighting schemes: from one label a sample to log w_ij, on groups of samples
 
 Everything is kept in logarithms: a weight of exp(-1000) is small, not zero.
 
-References ---------- Khosla et al. 2020, arXiv 2004.11362 (SupCon); Dufumier et al. 2021, arXiv 2106.08808 (y-Aware);
+References
+----------
+Khosla et al. 2020, arXiv 2004.11362 (SupCon); Dufumier et al. 2021, arXiv 2106.08808 (y-Aware);
 Sobal et al. 2024, arXiv 2407.18134 (X-CLR); Vock, Duchesnay, Dufumier 2026, arXiv 2605.13943 (all four as distance
 geometry).
 """
@@ -77,8 +79,7 @@ def y_aware(labels: Any, bandwidth: float, paper: bool) -> Scheme:
     """w = exp(-|y_i - y_j|^2 / (2 bandwidth^2)), without the 2 where `paper`."""
     sigma = _checks.real("bandwidth", bandwidth, above=0.0, hint="in the unit of the labels")
     index, distinct = distinct_rows(continuous(labels))
-    # In a unit that is a power of two, which is exact: squares of labels such as 1e200 or 1e-200 do not fit into a
-    # number.
+    # In a unit that is a power of two, which is exact: squares of labels such as 1e200 or 1e-200 overflow or vanish.
     unit = math.ldexp(1.0, math.frexp(float(np.abs(distinct).max()))[1] - 1)
     squared = cdist(distinct / unit, distinct / unit, "sqeuclidean")
     ratio = unit / sigma
@@ -87,8 +88,8 @@ def y_aware(labels: Any, bandwidth: float, paper: bool) -> Scheme:
     if largest > 0 and not largest * rate <= LARGEST_LOG:
         came = f"{math.sqrt(largest) * ratio:.3g}"
         raise InvalidInputError(
-            f"`bandwidth` must not be below a millionth of the largest distance of labels; got distances up to {came} times `bandwidth` "
-            "(standardise the labels, or raise the bandwidth)"
+            "`bandwidth` must not be below a millionth of the largest distance of labels; got distances up to "
+            f"{came} times `bandwidth` (standardise the labels, or raise the bandwidth)"
         )
     log_weights = squared * -(rate if largest > 0 else 1.0)
     return Scheme(index, distinct, log_weights, {"name": "y-aware", "bandwidth": sigma, "paper": bool(paper)})
@@ -120,11 +121,11 @@ def x_clr(labels: Any, temperature: float) -> Scheme:
 
 
 def _classes(labels: Any, across: float, parameters: dict[str, Any]) -> Scheme:
-    found = encode(labels)
-    check_groups(len(found.names))
-    log_weights = np.full((len(found.names), len(found.names)), across)
+    classes = encode(labels)
+    check_groups(len(classes.names))
+    log_weights = np.full((len(classes.names), len(classes.names)), across)
     np.fill_diagonal(log_weights, 0.0)
-    return Scheme(found.codes, np.array(found.names), log_weights, parameters, found.notes)
+    return Scheme(classes.codes, np.array(classes.names), log_weights, parameters, classes.notes)
 
 
 def continuous(labels: Any) -> Array:
@@ -135,7 +136,9 @@ def continuous(labels: Any) -> Array:
     except (TypeError, ValueError, RuntimeError):
         numbers = None
     if numbers is None or numbers.ndim not in (1, 2) or numbers.size == 0:
-        came = f"shape {numbers.shape}" if numbers is not None else f"{type(labels).__name__} of something else"
+        came = (
+            f"shape {numbers.shape}" if numbers is not None else f"{type(labels).__name__} that does not hold numbers"
+        )
         remedy = "class labels go with supcon or soft-supcon"
         raise InvalidInputError(f"`labels` must be numbers of shape (n,) or (n, p); got {came} ({remedy})")
     table = numbers.reshape(numbers.shape[0], -1)
@@ -161,6 +164,6 @@ def check_groups(groups: int) -> None:
     """Refuse what would not fit in memory."""
     if groups > LARGEST_GROUPS:
         raise InvalidInputError(
-            f"`labels` must have at most {LARGEST_GROUPS} distinct values; got {groups} (their weights alone would take "
-            f"{groups**2 * 8 / 2**30:.0f} GiB: take a subset, or round the labels so that they repeat)"
+            f"`labels` must have at most {LARGEST_GROUPS} distinct values; got {groups} (their weights alone would "
+            f"take {groups**2 * 8 / 2**30:.0f} GiB: take a subset, or round the labels so that they repeat)"
         )

@@ -144,7 +144,7 @@ def embedding(weights: Weights, temperature: float, shift: float, dim: int | Non
 
 
 def check_target(weights: Weights) -> None:
-    """A finite symmetric target is needed."""
+    """Reject weights that have no finite symmetric target."""
     if weights.hard:
         raise InvalidInputError(
             "`weights` must be positive for target similarities; got a weight of zero (hard scheme: no finite target)"
@@ -156,22 +156,16 @@ def check_target(weights: Weights) -> None:
 
 
 def _threshold(temperature: float, rounding: float) -> float:
-    """Eigenvalues above it count.
-
-    1e-7, at low temperatures of the temperature, since an error of a cosine is one of s times as much.
-    """
+    """Threshold above which eigenvalues count: 1e-7, times a low temperature, since s = cos/tau magnifies errors."""
     return _lift.rank_threshold(min(1.0, temperature), rounding)
 
 
 @dataclass(frozen=True)
 class _Pencil:
-    """G(c) in a basis that starts with the ones vector: tridiagonal, diagonal d - c + c n e1.
-
-    And the complements of the groups.
-    """
+    """G(c) in a basis that starts with the ones vector (tridiagonal, diagonal d - c + c n e1), and its complements."""
 
     diagonal: Array
-    off: Array
+    beside: Array  # entries beside the diagonal
     rest: Array  # G(0) on the complement of each group, +inf where there is none
     sizes: Sizes
     rounding: float
@@ -180,17 +174,17 @@ class _Pencil:
     def of(weights: Weights, temperature: float) -> _Pencil:
         cosines = target_cosines(weights, temperature, 0.0)
         ones = np.ones(weights.sizes.size)
-        diagonal, off = _lift.tridiagonal(group_matrix.symmetric_block(cosines, ones, weights.sizes), weights.sizes)
+        diagonal, beside = _lift.tridiagonal(group_matrix.symmetric_block(cosines, ones, weights.sizes), weights.sizes)
         rest = np.where(weights.sizes > 1, group_matrix.complement(cosines, ones, weights.sizes), np.inf)
         rounding = _lift.rounding(cosines, weights.sizes, weights.precision, temperature)
-        return _Pencil(diagonal, off, rest, weights.sizes, rounding)
+        return _Pencil(diagonal, beside, rest, weights.sizes, rounding)
 
     @property
     def cap(self) -> float:
         """On the complement of the ones vector G(c) = G(0) - c I, so c is at most its least eigenvalue there."""
         least = float(self.rest.min())
         if self.diagonal.size > 1:
-            least = min(least, float(_lowest(self.diagonal[1:], self.off[1:])[0]))
+            least = min(least, float(_lowest(self.diagonal[1:], self.beside[1:])[0]))
         return least
 
     @property
@@ -206,11 +200,11 @@ class _Pencil:
 
     def lowest(self, shift: float) -> float:
         """lambda_min(G(c))."""
-        return min(float(_lowest(self.shifted(shift), self.off)[0]), float(self.rest.min()) - shift)
+        return min(float(_lowest(self.shifted(shift), self.beside)[0]), float(self.rest.min()) - shift)
 
     def slope(self, shift: float) -> float:
         """A supergradient of lambda_min: v' (11' - I) v = n v_1^2 - 1 for a unit eigenvector."""
-        value, vector = _lowest(self.shifted(shift), self.off)
+        value, vector = _lowest(self.shifted(shift), self.beside)
         if float(self.rest.min()) - shift < value:
             return -1.0
         return float(self.sizes.sum()) * float(vector[0]) ** 2 - 1.0
@@ -222,8 +216,8 @@ class _Pencil:
         """
         low, high = self.floor, self.cap
         if low > high:
-            # No c is feasible; the maximum is still bracketed, since beyond both it falls at a slope of -1 or climbs
-            # towards them.
+            # No c is feasible; the maximum is still bracketed: beyond both ends the value falls at a slope of -1, or
+            # rises towards them.
             low, high = high, low
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
@@ -233,11 +227,11 @@ class _Pencil:
                 low = middle
             else:
                 high = middle
-        best = max(((shift, self.lowest(shift)) for shift in (low, high)), key=lambda found: found[1])
+        best = max(((shift, self.lowest(shift)) for shift in (low, high)), key=lambda pair: pair[1])
         # At a kink the slope is up to n on one side, and rounding blurs its sign: the values decide there.
         blur = 10 * self.rounding
         if -blur * float(self.sizes.sum()) < best[1] <= self.rounding:
-            best = max(best, self.search(low - blur, high + blur), key=lambda found: found[1])
+            best = max(best, self.search(low - blur, high + blur), key=lambda pair: pair[1])
         return best
 
     def search(self, low: float, high: float) -> tuple[float, float]:
@@ -254,7 +248,7 @@ class _Pencil:
                 low, points[0], values[0] = points[0], points[1], values[1]
                 points[1] = low + golden * (high - low)
                 values[1] = self.lowest(points[1])
-        return max(zip(points, values, strict=True), key=lambda found: found[1])
+        return max(zip(points, values, strict=True), key=lambda pair: pair[1])
 
     def root(self, inside: float, outside: float) -> float:
         """The end of the interval between a feasible c and one where lambda_min <= 0 up to rounding."""
@@ -265,17 +259,19 @@ class _Pencil:
     def rank(self, shift: float, threshold: float) -> int:
         """Number of eigenvalues of the (n, n) matrix G(c) above the threshold."""
         eigenvalues = (
-            scipy.linalg.eigvalsh_tridiagonal(self.shifted(shift), self.off) if self.off.size else self.shifted(shift)
+            scipy.linalg.eigvalsh_tridiagonal(self.shifted(shift), self.beside)
+            if self.beside.size
+            else self.shifted(shift)
         )
         inside = int((self.sizes - 1)[self.rest - shift > threshold].sum())
         return int((eigenvalues > threshold).sum()) + inside
 
 
-def _lowest(diagonal: Array, off: Array) -> tuple[float, Array]:
+def _lowest(diagonal: Array, beside: Array) -> tuple[float, Array]:
     """Least eigenvalue of a tridiagonal matrix, and a unit eigenvector."""
     if diagonal.size == 1:
         return float(diagonal[0]), np.ones(1)
     values, vectors = scipy.linalg.eigh_tridiagonal(
-        diagonal, off, select="i", select_range=(0, 0), lapack_driver="stebz"
+        diagonal, beside, select="i", select_range=(0, 0), lapack_driver="stebz"
     )
     return float(values[0]), np.asarray(vectors[:, 0], dtype=np.float64)

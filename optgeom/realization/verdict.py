@@ -1,8 +1,9 @@
 r"""The verdict: does an embedding attain the entropic bound, is it the only one, and what would change the answer?
 
-    realizable     an embedding attains the bound; `unique` says whether it is the only one in its dimension, up to O(q) (cosine) or rigid
-                   motions (Euclidean)
-    degenerate     several geometries attain it in the dimension that was asked for; or a hard scheme, which only reaches it in a limit
+    realizable     an embedding attains the bound; `unique` says whether it is the only one in its dimension, up to O(q)
+                   (cosine) or rigid motions (Euclidean)
+    degenerate     several geometries attain it in the dimension that was asked for; or a hard scheme, which only
+                   reaches it in a limit
     inconsistent   no embedding attains it (in this dimension)
 
 Without a dimension the question is asked in the least dimension that attains the bound.
@@ -11,7 +12,7 @@ Without a dimension the question is asked in the least dimension that attains th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 import numpy as np
@@ -23,17 +24,14 @@ from optgeom.realization import euclidean, spherical
 from optgeom.realization.weights import Weights
 
 SIMILARITIES = ("cosine", "euclidean")
-TEMPERATURES = (
-    1e-6,
-    1e12,
-)  # cosines have 16 digits: outside, similarities cos/tau do not keep the 9 that a certificate needs
+# Cosines have 16 digits: outside, similarities cos/tau do not keep the 9 that a certificate needs.
+TEMPERATURES = (1e-6, 1e12)
+# Relative misfit of squared distances to the centre: rounding of the labels, far below any real scatter.
+ON_SPHERE = 1e-9
 _ASKED = "the weights ask for cosines up to an added constant, which the loss does not see"
-ON_SPHERE = (
-    1e-9  # relative misfit of squared distances to the centre: rounding of the labels, far below any real scatter
-)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Whether the entropic bound is attained, why, and what would change it.
 
@@ -85,7 +83,7 @@ class Verdict:
 
 
 def judge(
-    weights: Weights, similarity: str, temperature: float, dim: int | None = None, search: bool = False
+    weights: Weights, similarity: str, temperature: float, *, dim: int | None = None, search: bool = False
 ) -> Verdict:
     """Decide whether an embedding attains the entropic bound.
 
@@ -111,8 +109,8 @@ def judge(
     tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
     if similarity == "cosine" and not TEMPERATURES[0] <= tau <= TEMPERATURES[1]:
         raise InvalidInputError(
-            f"`temperature` must be from {TEMPERATURES[0]:g} to {TEMPERATURES[1]:g} with cosine similarity; got {tau:g} "
-            "(usual values are 0.05 to 1)"
+            f"`temperature` must be from {TEMPERATURES[0]:g} to {TEMPERATURES[1]:g} with cosine similarity; "
+            f"got {tau:g} (usual values are 0.05 to 1)"
         )
     q = (
         None
@@ -120,32 +118,43 @@ def judge(
         else _checks.integer("dim", dim, at_least=1, hint="the embedding dimension; None for the least possible")
     )
     if not weights.symmetric:
-        reason = "similarities are symmetric, and no symmetric matrix has these normalised weights (log w_ij - log w_ji is not a_j - a_i)"
         return Verdict(
-            "inconsistent", False, False, reason, "symmetrise the weights, (W + W.T) / 2", similarity, tau, q
+            regime="inconsistent",
+            attained=False,
+            unique=False,
+            reason="similarities are symmetric, and no symmetric matrix has these normalised weights "
+            "(log w_ij - log w_ji is not a_j - a_i)",
+            remedy="symmetrise the weights, (W + W.T) / 2",
+            similarity=similarity,
+            temperature=tau,
+            dim=q,
         )
     if weights.hard:
         return _hard(weights, similarity, tau, q)
     return _cosine(weights, tau, q, search) if similarity == "cosine" else _euclidean(weights, tau, q)
 
 
-def realise(weights: Weights, verdict: Verdict) -> Array:
-    """(n, q) embedding that attains the bound, q = `verdict.dim` or the least dimension; raises where none does."""
+def embed(weights: Weights, verdict: Verdict, dim: int | None = None) -> Array:
+    """(n, q) embedding that attains the bound; q is `dim`, else `verdict.dim`, else the least dimension.
+
+    Raises
+    ------
+    InvalidInputError
+        No embedding attains it, or `dim` is below the dimension that attains it.
+    """
     if verdict.shift is None:
         why = f"got {verdict.regime}: {verdict.reason}"
         raise InvalidInputError(
             f"`verdict` must be of an attained bound to have an embedding; {why} ({verdict.remedy})"
         )
+    columns = verdict.dim if dim is None else dim
     if verdict.similarity == "cosine":
-        return spherical.embedding(weights, verdict.temperature, verdict.shift, verdict.dim)
-    return euclidean.embedding(weights, verdict.temperature, verdict.shift, verdict.dim)
+        return spherical.embedding(weights, verdict.temperature, verdict.shift, columns)
+    return euclidean.embedding(weights, verdict.temperature, verdict.shift, columns)
 
 
 def soft_supcon_temperature(num_classes: int, epsilon: float) -> float:
-    """C / ((C-1) log(1/eps)).
-
-    The largest temperature at which Soft SupCon attains its bound, with two samples in some class.
-    """
+    """Largest temperature at which Soft SupCon attains its bound, where a class has two samples."""
     return math.inf if num_classes == 1 or epsilon >= 1 else num_classes / ((num_classes - 1) * math.log(1 / epsilon))
 
 
@@ -172,68 +181,94 @@ def sphere_of(labels: Array) -> float | None:
 def _hard(weights: Weights, similarity: str, tau: float, q: int | None) -> Verdict:
     soften = "give these pairs a small weight (soft-supcon), or take the optimum at this temperature"
     if similarity == "cosine":
-        reason = (
-            "hard scheme, the entropic bound is not attained: pairs of weight 0 want a similarity of -infinity, a cosine over the "
-            "temperature is bounded, and only the limit of temperature 0 reaches the bound"
+        return Verdict(
+            regime="degenerate",
+            attained=False,
+            unique=False,
+            reason="hard scheme, the entropic bound is not attained: pairs of weight 0 want a similarity of -infinity, "
+            "a cosine over the temperature is bounded, and only the limit of temperature 0 reaches the bound",
+            remedy=soften,
+            similarity=similarity,
+            temperature=tau,
+            dim=q,
         )
-        return Verdict("degenerate", False, False, reason, soften, similarity, tau, q)
     needed, exact = euclidean.limit_dimension(weights, tau)
     enough = _dimensions(needed) if exact else f"at most {_dimensions(needed)}"
     if q is not None and q < needed and exact:
         reason = f"even the limit of infinite distances between pairs of weight 0 needs dimension {needed}, not {q}"
         return Verdict(
-            "inconsistent",
-            False,
-            False,
-            reason,
-            f"embed in dimension {needed}",
-            similarity,
-            tau,
-            q,
+            regime="inconsistent",
+            attained=False,
+            unique=False,
+            reason=reason,
+            remedy=f"embed in dimension {needed}",
+            similarity=similarity,
+            temperature=tau,
+            dim=q,
             min_dimension=needed,
         )
     reason = (
-        "hard scheme, the entropic bound is not attained: pairs of weight 0 want an infinite distance, and only that limit reaches the "
-        f"bound, in {enough}"
+        "hard scheme, the entropic bound is not attained: pairs of weight 0 want an infinite distance, and only that "
+        f"limit reaches the bound, in {enough}"
     )
     if q is not None and q < needed:
         reason += f"; whether it does in {_dimensions(q)} is not known"
-    return Verdict("degenerate", False, False, reason, soften, similarity, tau, q, min_dimension=needed)
+    return Verdict(
+        regime="degenerate",
+        attained=False,
+        unique=False,
+        reason=reason,
+        remedy=soften,
+        similarity=similarity,
+        temperature=tau,
+        dim=q,
+        min_dimension=needed,
+    )
 
 
 def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdict:
-    found = spherical.feasible_shifts(weights, tau)
-    margin, best = found.margin, found.best_shift
-    if found.interval is None or found.ranks is None or found.min_dimension is None:
-        reason = f"no added constant makes the cosines that the weights ask for those of unit vectors (least eigenvalue {margin:.3g} at best)"
-        reason = _off_sphere(weights) + reason
-        remedy = _cooler(weights, tau, search)
-        return Verdict("inconsistent", False, False, reason, remedy, "cosine", tau, q, margin=margin, best_shift=best)
-    least = found.min_dimension
-    low, high = found.interval
-    facts = (found.interval, found.ranks, least)
-    ends = found.shifts_up_to(least if q is None else q)
+    shifts = spherical.feasible_shifts(weights, tau)
+    verdict = Verdict(
+        regime="inconsistent",
+        attained=False,
+        unique=False,
+        reason=_off_sphere(weights)
+        + "no added constant makes the cosines that the weights ask for those of unit vectors "
+        f"(least eigenvalue {shifts.margin:.3g} at best)",
+        remedy="",
+        similarity="cosine",
+        temperature=tau,
+        dim=q,
+        shift_interval=shifts.interval,
+        ranks=shifts.ranks,
+        min_dimension=shifts.min_dimension,
+        margin=shifts.margin,
+        best_shift=shifts.best_shift,
+    )
+    if shifts.interval is None or shifts.ranks is None or shifts.min_dimension is None:
+        return replace(verdict, remedy=_cooler(weights, tau, search))
+    least = shifts.min_dimension
+    low, high = shifts.interval
+    ends = shifts.shifts_up_to(least if q is None else q)
     if not ends:
-        reason = (
-            _off_sphere(weights)
-            + f"the target cosines are those of unit vectors in {_dimensions(least)} or more, not in {q}"
-        )
+        where = f"in {_dimensions(least)} or more, not in {q}"
+        reason = f"{_off_sphere(weights)}the target cosines are those of unit vectors {where}"
         remedy = f"embed in dimension {least}{_matched(weights, least, tau)}"
-        return Verdict("inconsistent", False, False, reason, remedy, "cosine", tau, q, *facts, None, margin, best)
-    whole = q is not None and q >= weights.n and found.kind == "interval"
+        return replace(verdict, reason=reason, remedy=remedy)
+    whole = q is not None and q >= weights.n and shifts.kind == "interval"
     if whole or len(ends) > 1:
-        held = f"{'every constant in' if whole else 'each end of'} [{_plain(low)}, {_plain(high)}]"
+        constants = f"{'every constant in' if whole else 'each end of'} [{_plain(low)}, {_plain(high)}]"
         where = _dimensions(least if q is None else q)
-        reason = f"several geometries attain the bound: {held} gives target cosines of unit vectors in {where}"
+        reason = f"several geometries attain the bound: {constants} gives target cosines of unit vectors in {where}"
         remedy = "the weights do not choose between them"
-        if len(set(found.ranks)) > 1:
+        if len(set(shifts.ranks)) > 1:
             remedy = f"embed in dimension {least}, where only one does"
         elif (matched := _matched(weights, least, tau)) != "":
             remedy += matched
         # Asked without a dimension, "does an embedding attain the bound" has the answer yes; `unique` says the rest.
         regime = "realizable" if q is None else "degenerate"
-        return Verdict(regime, True, False, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
-    if found.ranks[0] == found.ranks[1]:
+        return replace(verdict, regime=regime, attained=True, reason=reason, remedy=remedy, shift=ends[0])
+    if shifts.ranks[0] == shifts.ranks[1]:
         reason = f"{_ASKED}; unit vectors have them for one constant only, {_plain(low)}, and need {_dimensions(least)}"
         remedy = "in fewer dimensions, or at a higher temperature, no embedding attains the bound"
     else:
@@ -241,29 +276,44 @@ def _cosine(weights: Weights, tau: float, q: int | None, search: bool) -> Verdic
         reason = (
             f"{_ASKED}; unit vectors in {_dimensions(least)}{only} have them for one constant only, {_plain(ends[0])}"
         )
-        remedy = f"in {_dimensions(max(found.ranks))} there is a second such geometry, in {weights.n} a whole family"
-    return Verdict("realizable", True, True, reason, remedy, "cosine", tau, q, *facts, ends[0], margin, best)
+        remedy = f"in {_dimensions(max(shifts.ranks))} there is a second such geometry, in {weights.n} a whole family"
+    return replace(
+        verdict, regime="realizable", attained=True, unique=True, reason=reason, remedy=remedy, shift=ends[0]
+    )
 
 
 def _euclidean(weights: Weights, tau: float, q: int | None) -> Verdict:
-    found = euclidean.target_spectrum(weights, tau)
-    least, shift = found.min_dimension, found.largest_shift
-    facts = ((-math.inf, shift), (weights.n - 1, least), least)
+    spectrum = euclidean.target_spectrum(weights, tau)
+    least, shift = spectrum.min_dimension, spectrum.largest_shift
+    verdict = Verdict(
+        regime="inconsistent",
+        attained=False,
+        unique=False,
+        reason=f"the target distances are Euclidean in {_dimensions(least)} or more, not in {q}, at every temperature",
+        remedy="",
+        similarity="euclidean",
+        temperature=tau,
+        dim=q,
+        shift_interval=(-math.inf, shift),
+        ranks=(weights.n - 1, least),
+        min_dimension=least,
+    )
     if q is not None and q < least:
-        reason = f"the target distances are Euclidean in {_dimensions(least)} or more, not in {q}, at every temperature"
-        remedy = f"embed in dimension {least}, or choose weights exp(-|y_i - y_j|^2/...) of labels in {_dimensions(q)}"
-        return Verdict("inconsistent", False, False, reason, remedy, "euclidean", tau, q, *facts)
+        labels = f"labels in {_dimensions(q)}"
+        return replace(
+            verdict, remedy=f"embed in dimension {least}, or choose weights exp(-|y_i - y_j|^2/...) of {labels}"
+        )
     if q is not None and q >= weights.n - 1:
         where = f"Euclidean distances in {_dimensions(weights.n - 1)}"
         reason = f"several geometries attain the bound: every constant up to {_plain(shift)} gives {where}"
         remedy = f"embed in dimension {least}, where only one does"
-        return Verdict("degenerate", True, False, reason, remedy, "euclidean", tau, q, *facts, shift)
+        return replace(verdict, regime="degenerate", attained=True, reason=reason, remedy=remedy, shift=shift)
     points = "coinciding points" if least == 0 else f"points in {_dimensions(least)}"
     asked = "the weights ask for squared distances up to an added constant, which the loss does not see"
     reason = f"{asked}; {points} have them for one constant only, {_plain(shift)} (Lingoes)"
     below = "" if least <= 1 else f"in fewer than {_dimensions(least)} no embedding attains the bound; "
     remedy = f"{below}in {_dimensions(weights.n - 1)} or more there are several such geometries"
-    return Verdict("realizable", True, True, reason, remedy, "euclidean", tau, q, *facts, shift)
+    return replace(verdict, regime="realizable", attained=True, unique=True, reason=reason, remedy=remedy, shift=shift)
 
 
 def _dimensions(count: int) -> str:
@@ -276,7 +326,7 @@ def _plain(shift: float) -> str:
 
 
 def _down(border: float) -> str:
-    """A border in six digits, on the side that attains the bound: what is said must work when it is typed in."""
+    """A border in six digits, rounded to the side that attains the bound: typed in, it must work."""
     return f"{float(Context(prec=6, rounding=ROUND_FLOOR).create_decimal(border)):.6g}"
 
 

@@ -1,4 +1,4 @@
-r"""A weight matrix as it comes: validation, exact groups of samples, and the symmetric representative.
+r"""Read a weight matrix: validation, exact groups of samples, and the symmetric representative.
 
 The loss depends on W only through its normalised rows w~. So W may be replaced by any Diag(e^a) W, and a W that is not
 symmetric is as good as a symmetric one iff log w_ij - log w_ji = a_j - a_i for some a: then log w_ij + a_i is symmetric
@@ -86,18 +86,18 @@ def read(matrix: Any) -> Grouped:
 
 
 def symmetrise(log_weights: Array) -> tuple[Array, bool, str | None]:
-    """Symmetric representative of log w if there is one.
+    """Replace log w by its symmetric representative where one exists.
 
-    (log weights, whether symmetric, a note where they changed).
+    Returns the log weights, whether they are symmetric, and a note if they changed.
     """
     if np.array_equal(log_weights, log_weights.T):
         return log_weights, True, None
-    held = np.isfinite(log_weights)
-    if not np.array_equal(held, held.T):
+    positive = np.isfinite(log_weights)
+    if not np.array_equal(positive, positive.T):
         return log_weights, False, None
-    difference = np.where(held, log_weights, 0.0)
+    difference = np.where(positive, log_weights, 0.0)
     difference = difference - difference.T
-    graph = scipy.sparse.csr_array(held.astype(np.int8))
+    graph = scipy.sparse.csr_array(positive.astype(np.int8))
     scale = np.zeros(log_weights.shape[0])
     reached = np.zeros(scale.size, dtype=bool)
     for start in range(scale.size):
@@ -107,7 +107,7 @@ def symmetrise(log_weights: Array) -> tuple[Array, bool, str | None]:
         reached[order] = True
         for node in order[1:]:
             scale[node] = scale[before[node]] + difference[before[node], node]
-    misfit = float(np.abs(np.where(held, difference - (scale[None, :] - scale[:, None]), 0.0)).max())
+    misfit = float(np.abs(np.where(positive, difference - (scale[None, :] - scale[:, None]), 0.0)).max())
     if misfit > SYMMETRISABLE:
         return log_weights, False, None
     # A constant within a component changes nothing; 0 for the mean row keeps the weights near their scale.
@@ -115,7 +115,7 @@ def symmetrise(log_weights: Array) -> tuple[Array, bool, str | None]:
     note = (
         "weights were not symmetric but symmetrisable: rows rescaled, which leaves the normalised weights as they are"
     )
-    return np.where(held, (shifted + shifted.T) / 2, -np.inf), True, note
+    return np.where(positive, (shifted + shifted.T) / 2, -np.inf), True, note
 
 
 def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -123,7 +123,7 @@ def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         raise InvalidInputError(f"`weights` must be real numbers; got type {dtype} (convert it to float)")
     if len(shape) != 2 or shape[0] != shape[1]:
         raise InvalidInputError(
-            f"`weights` must be a square (n, n) matrix; got shape {shape} (one row and one column a sample)"
+            f"`weights` must be a square (n, n) matrix; got shape {shape} (one row and one column per sample)"
         )
     if shape[0] < 3:
         raise InvalidInputError(
@@ -132,18 +132,18 @@ def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 
 
 def _check_indices(matrix: Any) -> None:
-    """Indices outside the matrix, as in a damaged file: scipy itself reads whatever lies there in memory."""
+    """Reject indices outside the matrix, as in a damaged file: scipy would read foreign memory."""
     if hasattr(matrix, "check_format"):
         try:
             matrix.check_format(full_check=True)
         except ValueError as error:
             raise InvalidInputError(
-                f"`weights` must be a sound sparse matrix; scipy says of it: {error} (save it again)"
+                f"`weights` must be a valid sparse matrix; scipy reports: {error} (save it again)"
             ) from error
 
 
 def _check_entries(rows: npt.NDArray[Any], columns: npt.NDArray[Any], values: Array) -> None:
-    """Raise for the first entry at fault."""
+    """Raise for the first invalid entry."""
     if not rows.size:
         return
     i, j, value = int(rows[0]), int(columns[0]), float(values[0])
@@ -157,30 +157,33 @@ def _check_entries(rows: npt.NDArray[Any], columns: npt.NDArray[Any], values: Ar
 
 
 def _check_anchors(weights: Array) -> None:
-    """A sample that is a positive of others but has none itself.
+    """Reject a sample that is a positive of others but has none itself.
 
-    The bound would be another one, since its row has no term.
+    Its row has no term, so the bound would be another one.
     """
     wrong = np.flatnonzero(weights.any(axis=0) & ~weights.any(axis=1))
     if wrong.size:
         j = int(wrong[0])
         i = int(np.flatnonzero(weights[:, j])[0])
         raise InvalidInputError(
-            f"`weights` must have a positive weight in every row whose column has one; got row {j} of zeros and w_{i},{j} = "
-            f"{weights[i, j]:g} (give sample {j} its weights, or set its column to 0: it then acts as a negative only)"
+            f"`weights` must have a positive weight in every row whose column has one; got row {j} of zeros and "
+            f"w_{i},{j} = {weights[i, j]:g} (give sample {j} its weights, or set its column to 0: it then acts as a "
+            "negative only)"
         )
 
 
 def _underflow_notes(weights: Array, dtype: np.dtype[Any]) -> tuple[str, ...]:
-    """Zeros next to the smallest numbers of the type were perhaps exp(-1000)."""
-    held = weights > 0
-    if dtype.kind != "f" or np.count_nonzero(held) >= weights.shape[0] * (weights.shape[0] - 1) or not held.any():
+    """Notes on zeros beside the smallest numbers of the type, which may have been exp(-1000)."""
+    positive = weights > 0
+    pairs = weights.shape[0] * (weights.shape[0] - 1)
+    if dtype.kind != "f" or np.count_nonzero(positive) >= pairs or not positive.any():
         return ()
-    least = float(weights[held].min())
+    least = float(weights[positive].min())
     if least > float(np.finfo(dtype).tiny) ** 0.9:
         return ()
     return (
-        f"zeros may be underflow (the least positive weight is {least:.1e}): weights made from labels by a scheme keep logarithms",
+        f"zeros may be underflow (the least positive weight is {least:.1e}): weights made from labels by a scheme keep "
+        "logarithms",
     )
 
 
@@ -198,7 +201,7 @@ def _rounding_note(misfit: float) -> str:
 
 
 def _mix(values: Array) -> Words:
-    """A word for each value, 0 for 0; different values have different words (every step can be undone)."""
+    """One word per value, 0 for 0; different values have different words (every step is invertible)."""
     words = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words ^= words >> np.uint64(29)
     words *= np.uint64(0xBF58476D1CE4E5B9)
@@ -210,12 +213,13 @@ def _multipliers(count: int) -> Words:
 
 
 def _twins(weights: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Samples whose rows and columns agree but for the pair itself: (group of each, a first and a second member of each
-    group).
+    """Group samples whose rows and columns agree except at the pair itself.
+
+    Returns the group of each sample, and a first and a second member of each group.
 
     Row i is summed up as r_1 h(w_i1) + r_2 h(w_i2) + ... modulo 2^64 with random r, which no order of summation can
-    change. Its own diagonal is missing; filled with w_ij, the sums of i and j agree iff they are twins, but for one
-    chance in 2^64, and that is checked.
+    change. Its diagonal is missing; filled with w_ij, the sums of i and j agree iff they are twins, except for one
+    chance in 2^64, which is checked.
     """
     n = weights.shape[0]
     multipliers = _multipliers(n)
@@ -242,7 +246,7 @@ def _twins(weights: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], 
 def _representatives(
     groups: npt.NDArray[np.intp],
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Groups renumbered by first appearance, with their first and second members (the first twice for a group of one)."""
+    """Groups renumbered by first appearance, with first and second members (the first twice for a group of one)."""
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty(order.size, dtype=np.intp)
@@ -258,11 +262,11 @@ def _representatives(
 
 
 def _read_sparse(matrix: Any) -> Grouped:
-    """Large sparse matrices, symmetric up to rounding: nothing of size n x n is written down."""
+    """Read a large sparse matrix, symmetric up to rounding, without writing down n x n entries."""
     precision = _precision(matrix.dtype)
     entries = scipy.sparse.coo_array(matrix).astype(np.float64)
-    off = entries.coords[0] != entries.coords[1]
-    rows, columns, values = entries.coords[0][off], entries.coords[1][off], entries.data[off]
+    apart = entries.coords[0] != entries.coords[1]
+    rows, columns, values = entries.coords[0][apart], entries.coords[1][apart], entries.data[apart]
     wrong = ~(values >= 0) | np.isinf(values)
     _check_entries(rows[wrong], columns[wrong], values[wrong])
     weights = scipy.sparse.csr_array((values, (rows, columns)), shape=entries.shape)
@@ -275,7 +279,8 @@ def _read_sparse(matrix: Any) -> Grouped:
     largest = float(weights.data.max(initial=0.0))
     if not same_places or not _symmetric_up_to_rounding(weights.data, turned.data, largest, precision):
         raise InvalidInputError(
-            f"`weights` must be symmetric when sparse with more than {LARGEST_AS_DENSE} samples; got w_ij != w_ji (pass (W + W.T) / 2)"
+            f"`weights` must be symmetric when sparse with more than {LARGEST_AS_DENSE} samples; got w_ij != w_ji "
+            "(pass (W + W.T) / 2)"
         )
     notes: tuple[str, ...] = ()
     if not np.array_equal(weights.data, turned.data):
@@ -284,7 +289,8 @@ def _read_sparse(matrix: Any) -> Grouped:
     index, first, second = _sparse_twins(weights)
     if first.size > LARGEST_GROUPS:
         raise InvalidInputError(
-            f"`weights` must have at most {LARGEST_GROUPS} distinct rows; got {first.size} (take a subset of the samples)"
+            f"`weights` must have at most {LARGEST_GROUPS} distinct rows; got {first.size} "
+            "(take a subset of the samples)"
         )
     grouped = weights[first][:, first].toarray()
     np.fill_diagonal(grouped, np.where(first == second, 0.0, weights[first, second]))
@@ -294,7 +300,7 @@ def _read_sparse(matrix: Any) -> Grouped:
 def _sparse_twins(weights: Any) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """As `_twins`, from the stored entries.
 
-    Twins with a positive weight between them are neighbours, the others have equal sums.
+    Twins with a positive weight between them are neighbours; other twins have equal sums.
     """
     n = weights.shape[0]
     multipliers = _multipliers(n)

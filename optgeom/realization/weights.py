@@ -1,4 +1,4 @@
-r"""Weights: who should be similar to whom, in group form.
+r"""Weights of pairs of samples: which samples should be similar, in group form.
 
 The loss of weighted InfoNCE sees the matrix W only through its rows, normalised without the diagonal: w~_ij = w_ij /
 sum_{k != i} w_ik. Samples with the same label have the same rows and are one group, exactly; entry (g, h) of every G x
@@ -26,7 +26,7 @@ HARD = "hard scheme, the entropic bound is not attained"
 PARAMETERS = {"supcon": (), "soft-supcon": ("epsilon",), "y-aware": ("bandwidth", "paper"), "x-clr": ("temperature",)}
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Weights:
     """Weights of pairs of samples, on groups of samples with the same weights.
 
@@ -48,16 +48,16 @@ class Weights:
     notes : tuple of str
         What the caller should know: symmetrised, hard, samples without a positive.
     symmetric : bool
-        Whether W, up to a factor for each row, is symmetric. No similarity attains the entropic bound otherwise.
+        Whether W, up to one factor per row, is symmetric. No similarity attains the entropic bound otherwise.
     precision : float
-        Relative rounding of the weights as they came (that of float32 for a matrix in float32).
+        Relative rounding of the weights as given (that of float32 for a matrix in float32).
     """
 
     index: npt.NDArray[np.intp]
     sizes: Sizes
     log_weights: Array
-    labels: npt.NDArray[Any] | None
     scheme: dict[str, Any]
+    labels: npt.NDArray[Any] | None = None
     notes: tuple[str, ...] = field(default=())
     symmetric: bool = True
     precision: float = EPS
@@ -86,7 +86,8 @@ class Weights:
         object.__setattr__(self, "notes", tuple(notes))
 
     def __repr__(self) -> str:
-        return f"Weights(n={self.n}, groups={self.sizes.size}, scheme={self.scheme!r}, hard={self.hard}, symmetric={self.symmetric})"
+        kind = f"hard={self.hard}, symmetric={self.symmetric}"
+        return f"Weights(n={self.n}, groups={self.sizes.size}, scheme={self.scheme!r}, {kind})"
 
     @property
     def n(self) -> int:
@@ -95,10 +96,7 @@ class Weights:
 
     @functools.cached_property
     def count(self) -> Array:
-        """(G, G) number of samples of group h other than one given sample of group g.
-
-        M_h, and m_g - 1 on the diagonal.
-        """
+        """(G, G) samples of group h other than one given sample of group g: m_h, and m_g - 1 on the diagonal."""
         count = np.broadcast_to(self.sizes.astype(np.float64), (self.sizes.size, self.sizes.size)).copy()
         np.fill_diagonal(count, self.sizes - 1.0)
         return read_only(count)
@@ -134,19 +132,27 @@ class Weights:
         InvalidInputError
             Not square, negative (the pair is named), not finite, or without any positive weight.
         """
-        found = weight_matrix.read(matrix)
-        sizes = np.bincount(found.index).astype(np.int64)
-        log_weights, symmetric, note = weight_matrix.symmetrise(log_nonnegative(found.weights))
-        notes = (*found.notes, note) if note else found.notes
+        grouped = weight_matrix.read(matrix)
+        sizes = np.bincount(grouped.index).astype(np.int64)
+        log_weights, symmetric, note = weight_matrix.symmetrise(log_nonnegative(grouped.weights))
+        notes = (*grouped.notes, note) if note else grouped.notes
         if not symmetric:
             notes = (*notes, "weights are not symmetrisable: no similarity can attain the entropic bound")
-        return Weights(found.index, sizes, log_weights, None, {"name": "matrix"}, notes, symmetric, found.precision)
+        return Weights(
+            index=grouped.index,
+            sizes=sizes,
+            log_weights=log_weights,
+            scheme={"name": "matrix"},
+            notes=notes,
+            symmetric=symmetric,
+            precision=grouped.precision,
+        )
 
     @staticmethod
     def supcon(labels: Any) -> Weights:
         """Supervised contrastive weights w_ij = 1{y_i = y_j}: a hard scheme.
 
-        `labels` holds one class a sample, as whole numbers, text or booleans.
+        `labels` holds one class per sample, as whole numbers, text or booleans.
         """
         return Weights._from_scheme(schemes.supcon(labels))
 
@@ -202,6 +208,12 @@ class Weights:
         return makers[name](labels, **given)
 
     @staticmethod
-    def _from_scheme(found: schemes.Scheme) -> Weights:
-        sizes = np.bincount(found.index, minlength=len(found.labels)).astype(np.int64)
-        return Weights(found.index, sizes, found.log_weights, found.labels, found.parameters, found.notes)
+    def _from_scheme(scheme: schemes.Scheme) -> Weights:
+        return Weights(
+            index=scheme.index,
+            sizes=np.bincount(scheme.index, minlength=len(scheme.labels)).astype(np.int64),
+            log_weights=scheme.log_weights,
+            labels=scheme.labels,
+            scheme=scheme.parameters,
+            notes=scheme.notes,
+        )

@@ -1,4 +1,1 @@
-"""Sampling conditions.
-
-Which positives let contrastive learning recover the latents, and what the optimum is when they do not.
-"""
+"""Sampling conditions: which positives let contrastive learning recover the latents, and what is optimal otherwise."""

@@ -1,12 +1,14 @@
 r"""The contrastive loss with infinitely many negatives, for any map h of the latents.
 
-    L(h) = log N + E_z log[ (1 - rho) E_z' exp(h(z).h(z')/tau) + rho E_{z' ~ support(z)} exp(h(z).h(z')/tau) ] - E
-    h(z).h(z+)/tau,
+    L(h) = log N + E_z log[ (1 - rho) E_z' exp(h(z).h(z')/tau) + rho E_{z' ~ support(z)} exp(h(z).h(z')/tau) ]
+           - E h(z).h(z+)/tau,
 
 z, z' uniform on the sphere, z+ a positive of z, rho the share of negatives that the support-corrected loss draws from
 the anchor's own support. By quadrature on S^1 and S^2, by Monte Carlo with an error bar elsewhere.
 
-References ---------- Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280; Wang, Isola 2020, arXiv 2005.10242
+References
+----------
+Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280; Wang, Isola 2020, arXiv 2005.10242
 (alignment and uniformity).
 """
 
@@ -26,7 +28,7 @@ from optgeom.sampling.conditionals import Conditional, Slice, VonMisesFisher
 from optgeom.sampling.maps import Map, identity, image
 from optgeom.sampling.quadrature import PositiveRule, Rule, has_rule, positive_rule, sphere_rule, support_rule
 
-BUDGET = 2**21  # numbers held at a time
+BUDGET = 2**21  # numbers in memory at a time
 
 
 @dataclass(frozen=True)
@@ -120,13 +122,13 @@ def asymptotic_loss(
 
 def _expected(rule: PositiveRule, z: Array, h: Array, mapping: Map, of: Callable[[Array], Array]) -> Array:
     """(n,) expectation of a function of h(z).h(z+) under a rule of z+ for each anchor."""
-    found = np.empty(z.shape[0])
+    means = np.empty(z.shape[0])
     per_anchor = rule(z[:1])[1].size * max(z.shape[1], h.shape[1])
     for part in blocks(z.shape[0], per_anchor, BUDGET):
         nodes, weights = rule(z[part])
         mapped = image(mapping, nodes.reshape(-1, z.shape[1])).reshape(*nodes.shape[:2], -1)
-        found[part] = (weights * of(np.einsum("nq,nkq->nk", h[part], mapped))).sum(axis=1)
-    return found
+        means[part] = (weights * of(np.einsum("nq,nkq->nk", h[part], mapped))).sum(axis=1)
+    return means
 
 
 def _monte_carlo(
@@ -146,14 +148,14 @@ def _monte_carlo(
     own = min(m, 200)  # negatives of one anchor alone: their error averages out over anchors
     logs, spread, influence = np.empty(n), np.empty(n), np.zeros(m)
     for part in blocks(n, m + own * z.shape[1], BUDGET):
-        here = h[part]
-        shared = np.exp((here @ common.T - 1) / tau) if rho < 1 else np.zeros((here.shape[0], m))
+        anchors = h[part]
+        shared = np.exp((anchors @ common.T - 1) / tau) if rho < 1 else np.zeros((anchors.shape[0], m))
         mean = (1 - rho) * shared.mean(axis=1)
         variance = (1 - rho) ** 2 * shared.var(axis=1, ddof=1) / m
         if rho > 0:
             drawn = conditional.sample_support(rng, np.repeat(z[part], own, axis=0))
-            mapped = image(mapping, drawn).reshape(here.shape[0], own, -1)
-            alone = np.exp((np.einsum("nq,nkq->nk", here, mapped) - 1) / tau)
+            mapped = image(mapping, drawn).reshape(anchors.shape[0], own, -1)
+            alone = np.exp((np.einsum("nq,nkq->nk", anchors, mapped) - 1) / tau)
             mean += rho * alone.mean(axis=1)
             variance += rho**2 * alone.var(axis=1, ddof=1) / own
         logs[part], spread[part] = np.log(mean), variance / mean**2

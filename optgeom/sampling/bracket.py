@@ -1,4 +1,4 @@
-"""The best map into a given dimension: a bracket, from several starts; never certified unless its ends meet."""
+"""The best map into a given dimension: a bracket, from several starts, certified only where its ends meet."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ class Bracket:
 
 
 def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
-    """Minimise over unit vectors of `dimension` columns from the identity, collapsed slices, great circles, the optimum, and at random."""
+    """Minimise over unit vectors of `dimension` columns.
+
+    Starts are the identity, collapsed slices, great circles, the projected optimum, and random points.
+    """
     size = wanted = _checks.integer("dim", dimension, at_least=1, hint="the dimension of the map")
     held, identity = optimum.held, optimum.loss_identity
     if optimum.identity_is_optimal and size >= held.points.shape[1]:

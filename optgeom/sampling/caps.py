@@ -61,11 +61,6 @@ class Cap(Conditional):
         """Least cosine."""
         return -1.0 if self.full_support else math.cos(math.radians(self.angle_deg))
 
-    def angle_rule(self) -> tuple[Array, Array]:
-        """Angles within the cap and weights of the uniform law of the whole sphere on them."""
-        angles, log_weights = self._log_rule
-        return angles, np.exp(log_weights)
-
     @cached_property
     def _log_rule(self) -> tuple[Array, Array]:
         # By logarithms: small caps of high dimension have a share below every float.
@@ -105,18 +100,18 @@ class Cap(Conditional):
         # Two exact rejections; the acceptance of both is known, and the better one is never poor.
         from_law = math.exp(self.log_total - float(latents.log_mean_exp(self.kappa, self.size)))
         from_cap = math.exp(self.log_total - self.kappa - self._log_share)
-        found, waiting = np.empty_like(z), np.arange(z.shape[0])
+        positives, waiting = np.empty_like(z), np.arange(z.shape[0])
         while waiting.size:
-            mine = z[waiting]
+            anchors = z[waiting]
             if from_law >= from_cap:
-                drawn = around(rng, mine, np.full(mine.shape[0], self.kappa))
-                good = self.contains(mine, drawn)
+                drawn = around(rng, anchors, np.full(anchors.shape[0], self.kappa))
+                good = self.contains(anchors, drawn)
             else:
-                drawn = self.sample_support(rng, mine)
-                good = np.log(1.0 - rng.random(mine.shape[0])) <= self.kappa * ((mine * drawn).sum(axis=1) - 1)
-            found[waiting[good]] = drawn[good]
+                drawn = self.sample_support(rng, anchors)
+                good = np.log(1.0 - rng.random(anchors.shape[0])) <= self.kappa * ((anchors * drawn).sum(axis=1) - 1)
+            positives[waiting[good]] = drawn[good]
             waiting = waiting[~good]
-        return found
+        return positives
 
     def sample_support(self, rng: np.random.Generator, z: Array) -> Array:
         """Uniform on the cap: (1 + cosine)/2 is a Beta variable, truncated through its distribution function."""

@@ -4,7 +4,8 @@ Densities are relative to the uniform law on the reference set of z: the whole s
 the sphere on which the fixed coordinates keep their values. On a slice with free part v, radius |v|, and concentration
 kappa two conventions are in use:
 
-    theory     p(z+ | z) ~ exp(kappa z.z+) restricted to the slice: concentration kappa |v|^2 for the direction of the free part,
+    theory     p(z+ | z) ~ exp(kappa z.z+) restricted to the slice: concentration kappa |v|^2 for the direction of the
+               free part,
     reported   concentration kappa for that direction, whatever the radius (what the published experiments sample).
 
 References
@@ -70,9 +71,9 @@ class Conditional(ABC):
 
     @abstractmethod
     def log_density(self, z: Array, z_plus: Array) -> Array:
-        """Log density relative to the uniform law on the reference set.
+        """Log density relative to the uniform law on the reference set, -inf outside the support.
 
-        -inf outside the support (broadcast over leading axes).
+        Leading axes are broadcast.
         """
 
     @abstractmethod
@@ -218,9 +219,9 @@ class Slice(Conditional):
         cosine = latents.mean_cosine(
             self.kappa * (square if self.convention == "theory" else np.ones_like(square)), count
         )
-        found = np.zeros(self.size)
-        found[list(self.free)] = float(np.sum(weights * 2 * square * (1 - cosine))) / count
-        return found
+        change = np.zeros(self.size)
+        change[list(self.free)] = float(np.sum(weights * 2 * square * (1 - cosine))) / count
+        return change
 
     def _turned(self, z: Array, draw: Callable[[Array], Array]) -> Array:
         free = z[:, self.free]
@@ -229,14 +230,14 @@ class Slice(Conditional):
         first[:, 0] = 1.0
         # At a pole of the slices there is nothing to turn.
         direction = np.where(length > 0, free / np.where(length > 0, length, 1.0), first)
-        found = z.copy()
-        found[:, self.free] = length * draw(direction)
-        return found
+        turned = z.copy()
+        turned[:, self.free] = length * draw(direction)
+        return turned
 
 
 @dataclass(frozen=True)
 class Mixture(Conditional):
-    """One of several laws, drawn anew for every pair.
+    """One of several laws, drawn independently for every pair.
 
     Attributes
     ----------
@@ -252,7 +253,7 @@ class Mixture(Conditional):
         if len(self.parts) == 0 or len(self.parts) != len(self.weights):
             came = f"{len(self.parts)} parts and {len(self.weights)} weights"
             raise InvalidInputError(
-                f"`weights` must give a probability to each of at least one part; got {came} (one weight a part)"
+                f"`weights` must give a probability to each of at least one part; got {came} (one weight per part)"
             )
         for weight in self.weights:
             _checks.real("weights", weight, above=0.0, hint="leave parts of probability zero out")
@@ -296,12 +297,12 @@ class Mixture(Conditional):
 
     def sample(self, rng: np.random.Generator, z: Array) -> Array:
         chosen = rng.choice(len(self.parts), size=z.shape[0], p=np.array(self.weights) / sum(self.weights))
-        found = np.empty_like(z)
+        positives = np.empty_like(z)
         for number, part in enumerate(self.parts):
-            mine = np.flatnonzero(chosen == number)
-            if mine.size:
-                found[mine] = part.sample(rng, z[mine])
-        return found
+            rows = np.flatnonzero(chosen == number)
+            if rows.size:
+                positives[rows] = part.sample(rng, z[rows])
+        return positives
 
     def sample_support(self, rng: np.random.Generator, z: Array) -> Array:
         """Uniform on the support of the largest part, where one contains the others."""
@@ -346,15 +347,14 @@ def around(rng: np.random.Generator, directions: Array, kappa: Array) -> Array:
     top = k * x + (p - 1) * np.log(4 * b / (1 + b) ** 2)
     cosine, waiting = np.empty(n), np.arange(n)
     while waiting.size:
-        mine = waiting
-        y = rng.beta((p - 1) / 2, (p - 1) / 2, size=mine.size)
-        below = 1 - (1 - b[mine]) * y
-        w = (1 - (1 + b[mine]) * y) / below
-        accept = k[mine] * w + (p - 1) * np.log(2 * b[mine] / ((1 + b[mine]) * below)) - top[mine]
+        y = rng.beta((p - 1) / 2, (p - 1) / 2, size=waiting.size)
+        below = 1 - (1 - b[waiting]) * y
+        w = (1 - (1 + b[waiting]) * y) / below
+        accept = k[waiting] * w + (p - 1) * np.log(2 * b[waiting] / ((1 + b[waiting]) * below)) - top[waiting]
         # 1 - x w = 2 b / ((1 + b) (1 - (1 - b) y)), without cancellation.
-        good = np.log(1.0 - rng.random(mine.size)) <= accept
-        cosine[mine[good]] = w[good]
-        waiting = mine[~good]
+        good = np.log(1.0 - rng.random(waiting.size)) <= accept
+        cosine[waiting[good]] = w[good]
+        waiting = waiting[~good]
     tangent = latents.uniform(rng, n, p - 1)
     local = np.column_stack([cosine, np.sqrt(np.maximum(0.0, 1 - cosine**2))[:, None] * tangent])
     return latents.carry_pole(local, directions)

@@ -9,7 +9,9 @@ of M times (1 - sqrt(d/n) - sqrt(2 log(1/alpha)/n))^2 with probability 1 - alpha
 bound on how much the stillest direction varies. A direction is called fixed when that bound is below `resolution`: a
 data set can show that a direction varies less than some amount, never that it does not vary.
 
-References ---------- Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280 (diversity condition); Davidson,
+References
+----------
+Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280 (diversity condition); Davidson,
 Szarek 2001 (extreme singular values).
 """
 
@@ -30,9 +32,9 @@ RESOLUTION = 0.02  # rms change, in units of the radius: above the noise of stor
 LEVEL = 0.05
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Diversity:
-    """What the positives do and do not vary.
+    """Directions of the latents that the positives do and do not vary.
 
     Attributes
     ----------
@@ -43,7 +45,7 @@ class Diversity:
     fixed_directions : (d, fixed_dimensions)
         Orthonormal columns that span them.
     undecided_directions : int
-        Pairs only: directions that vary by less than the resolution as seen, without the bound being below it.
+        Pairs only: directions whose observed variation is below the resolution, while its upper bound is not.
     effective_dimension : float
         exp(entropy) of the shares of the directions in the variation.
     variation : (d,)
@@ -112,7 +114,13 @@ def diversity(source: Conditional | Pairs, resolution: float = RESOLUTION) -> Di
     fixed = read_only(np.eye(source.dimension)[:, list(source.fixed)])
     order = np.sort(change)
     return Diversity(
-        source.full_support, len(source.fixed), fixed, 0, _effective(order), read_only(np.sqrt(order)), 0.0
+        holds=source.full_support,
+        fixed_dimensions=len(source.fixed),
+        fixed_directions=fixed,
+        undecided_directions=0,
+        effective_dimension=_effective(order),
+        variation=read_only(np.sqrt(order)),
+        resolution=0.0,
     )
 
 
@@ -129,9 +137,16 @@ def _observed(pairs: Pairs, resolution: float) -> Diversity:
     fixed = still & (rms < resolution * shrink)
     cosine = float(np.min((pairs.z * pairs.z_plus).sum(axis=1)))
     return Diversity(
-        False if fixed.any() else None, int(fixed.sum()), read_only(np.ascontiguousarray(axes[fixed].T)), int((still & ~fixed).sum()),
-        _effective(rms**2), read_only(rms.copy()), resolution, math.degrees(float(arccos_clipped(cosine))), n,
-    )  # fmt: skip
+        holds=False if fixed.any() else None,
+        fixed_dimensions=int(fixed.sum()),
+        fixed_directions=read_only(np.ascontiguousarray(axes[fixed].T)),
+        undecided_directions=int((still & ~fixed).sum()),
+        effective_dimension=_effective(rms**2),
+        variation=read_only(rms.copy()),
+        resolution=resolution,
+        widest_angle_deg=math.degrees(float(arccos_clipped(cosine))),
+        pairs=n,
+    )
 
 
 def _effective(squares: Array) -> float:

@@ -10,7 +10,7 @@ theorem
 
     { kappa :  2 (l(kappa_hat) - l(kappa)) <= chi^2_1 quantile }
 
-covers the true concentration with nearly the stated probability. The interval says nothing of whether the law has this
+covers the true concentration with nearly the stated probability. The interval does not tell whether the law has this
 form.
 """
 
@@ -30,7 +30,7 @@ from optgeom.errors import InvalidInputError
 from optgeom.sampling import latents
 from optgeom.sampling.conditionals import Conditional, Slice, VonMisesFisher
 from optgeom.sampling.diversity import Diversity
-from optgeom.sampling.latents import LatentSphere
+from optgeom.sampling.latents import check_dimension
 from optgeom.sampling.pairs import Pairs
 
 LARGEST_KAPPA = 1e6  # beyond, positives hardly differ from their anchors
@@ -58,38 +58,39 @@ class Fit:
     interval: tuple[float, float]
 
 
-def law_of(dimension: int, kappa: float, fixed: int, convention: str = "theory") -> Conditional:
-    """The law with the last `fixed` coordinates fixed; von Mises-Fisher where none is."""
-    size = _checks.integer("dimension", dimension, at_least=2, hint="3 is the sphere of the published experiments")
+def law_of(latent_dim: int, kappa: float, fixed: int, *, convention: str = "theory") -> Conditional:
+    """The law with the last `fixed` coordinates fixed; von Mises-Fisher where no coordinate is fixed."""
+    size = check_dimension("latent_dim", latent_dim)
     still = _checks.integer("fixed", fixed, at_least=0, hint="the number of latent coordinates that never vary")
-    LatentSphere(size)
     if still >= size:
-        raise InvalidInputError(f"`fixed` must be below dimension {size}; got {still} (one coordinate must stay free)")
+        raise InvalidInputError(
+            f"`fixed` must be below `latent_dim` {size}; got {still} (one coordinate must stay free)"
+        )
     return Slice(size, kappa, tuple(range(size - still, size)), convention) if still else VonMisesFisher(size, kappa)
 
 
-def fit(pairs: Pairs, seen: Diversity, convention: str = "theory") -> Fit:
-    """Most likely law with the fixed directions that were seen.
+def fit(pairs: Pairs, variation: Diversity, *, convention: str = "theory") -> Fit:
+    """Most likely law with the fixed directions of the observed variation.
 
     Raises
     ------
     InvalidInputError
         No direction varies, or positives are further from their anchors than independent points would be.
     """
-    d, still = pairs.dimension, seen.fixed_dimensions
+    d, still = pairs.dimension, variation.fixed_dimensions
     if still >= d:
         raise InvalidInputError(
             "`pairs` must vary in some direction; got positives equal to their anchors (augment more strongly)"
         )
     free = d - still
-    weight, pull = _statistics(pairs, seen.fixed_directions, convention)
+    weight, pull = _statistics(pairs, variation.fixed_directions, convention)
     values, counts = _runs(weight)
     share, mean = counts / weight.size, float(pull.mean())
 
     if mean < -FARTHER / math.sqrt(weight.size * free):
-        said = "the mean cosine of what varies is"
         raise InvalidInputError(
-            f"`pairs` must be nearer than chance; {said} {mean:.3g} (are the rows of z_plus in the order of z?)"
+            f"`pairs` must be nearer than chance; the mean cosine of what varies is {mean:.3g} "
+            "(are the rows of z_plus in the order of z?)"
         )
 
     def slope(kappa: float) -> float:
@@ -108,7 +109,7 @@ def fit(pairs: Pairs, seen: Diversity, convention: str = "theory") -> Fit:
 
     low = 0.0 if kappa == 0 or inside(0.0) >= 0 else _root(inside, 0.0, kappa)
     high = math.inf if kappa == LARGEST_KAPPA or inside(LARGEST_KAPPA) >= 0 else _root(inside, kappa, LARGEST_KAPPA)
-    return Fit(law_of(d, kappa, still, convention), kappa, (low, high))
+    return Fit(law_of(d, kappa, still, convention=convention), kappa, (low, high))
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:

@@ -1,4 +1,4 @@
-r"""Latents uniform on the sphere S^(d-1), and the functions of one cosine that everything on it comes down to.
+r"""Latents uniform on the sphere S^(d-1), and the functions of one cosine that its integrals reduce to.
 
 For a unit vector u and z uniform, the cosine t = u.z has density proportional to (1 - t^2)^((d-3)/2) on (-1, 1), and
 
@@ -21,8 +21,8 @@ from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
 
-UNIT = 1e-6  # how far a squared length may be from 1: float32 data pass
-# scaled Bessel functions below this are about to underflow; their order is then above 40 and larger than k/4
+UNIT = 1e-6  # largest distance of a squared length from 1: float32 data pass
+# Scaled Bessel functions below this are about to underflow; their order is then above 40 and larger than k/4.
 VANISHING = 1e-280
 LARGEST_DIMENSION = 10_000
 LARGEST_JACOBI = 1000  # dimensions
@@ -42,25 +42,21 @@ class LatentSphere:
     dimension: int
 
     def __post_init__(self) -> None:
-        size = _checks.integer(
-            "dimension", self.dimension, at_least=2, hint="3 is the sphere of the published experiments"
-        )
-        if size > LARGEST_DIMENSION:
-            raise InvalidInputError(
-                f"`dimension` must be at most {LARGEST_DIMENSION}; got {size} (points and directions fill the memory)"
-            )
-
-    @property
-    def log_area(self) -> float:
-        """log of 2 pi^(d/2) / Gamma(d/2): densities here are relative to the uniform law.
-
-        Subtract this for the surface measure.
-        """
-        return math.log(2.0) + 0.5 * self.dimension * math.log(math.pi) - float(special.gammaln(self.dimension / 2))
+        check_dimension("dimension", self.dimension)
 
     def sample(self, rng: np.random.Generator, n: int) -> Array:
         """(n, d) uniform unit vectors."""
         return uniform(rng, n, self.dimension)
+
+
+def check_dimension(name: str, value: int) -> int:
+    """A dimension of latents, from 2 to LARGEST_DIMENSION."""
+    size = _checks.integer(name, value, at_least=2, hint="3 is the sphere of the published experiments")
+    if size > LARGEST_DIMENSION:
+        raise InvalidInputError(
+            f"`{name}` must be at most {LARGEST_DIMENSION}; got {size} (points and directions fill the memory)"
+        )
+    return size
 
 
 def uniform(rng: np.random.Generator, n: int, dimension: int) -> Array:
@@ -102,13 +98,13 @@ def mean_cosine(kappa: npt.ArrayLike, dimension: int) -> Array:
 
 
 def _log_bessel(order: float, k: Array) -> Array:
-    """log I_order(k).
+    """log I_order(k), from scaled Bessel functions.
 
-    Scaled Bessel functions, and where they underflow the uniform expansion in the order (DLMF 10.41.3).
+    Where those underflow, from the uniform expansion in the order (DLMF 10.41.3).
     """
     scaled = special.ive(order, k)
     gone = scaled < VANISHING
-    found = np.log(np.where(gone, 1.0, scaled)) + k
+    logs = np.log(np.where(gone, 1.0, scaled)) + k
     if gone.any():
         ratio = k / order
         root = np.sqrt(1 + ratio**2)
@@ -118,8 +114,8 @@ def _log_bessel(order: float, k: Array) -> Array:
         second = (81 * t**2 - 462 * t**4 + 385 * t**6) / 1152
         third = (30375 * t**3 - 369603 * t**5 + 765765 * t**7 - 425425 * t**9) / 414720
         series = np.log1p(first / order + second / order**2 + third / order**3)
-        found = np.where(gone, order * eta - 0.5 * np.log(2 * math.pi * order * root) + series, found)
-    return np.asarray(found)
+        logs = np.where(gone, order * eta - 0.5 * np.log(2 * math.pi * order * root) + series, logs)
+    return np.asarray(logs)
 
 
 def free_square_rule(dimension: int, free: int, size: int = 200) -> tuple[Array, Array]:
@@ -161,7 +157,7 @@ def unit_rows(name: str, values: npt.ArrayLike, dimension: int | None = None) ->
         or (dimension is not None and rows.shape[1] != dimension)
     ):
         raise InvalidInputError(
-            f"`{name}` must be (n, {wanted}) unit vectors, a row each; got shape {rows.shape} (stack them as rows)"
+            f"`{name}` must be (n, {wanted}) unit vectors, one per row; got shape {rows.shape} (stack them as rows)"
         )
     holes = np.argwhere(~np.isfinite(rows))
     if holes.size:
@@ -173,10 +169,10 @@ def unit_rows(name: str, values: npt.ArrayLike, dimension: int | None = None) ->
         )
         raise InvalidInputError(f"`{name}` must be finite; got {came} in {where} (leave these pairs out)")
     square = (rows**2).sum(axis=1)
-    off = np.flatnonzero(~(np.abs(square - 1.0) <= UNIT))
-    if off.size:
-        length = float(np.linalg.norm(rows[off[0]]))
+    wrong = np.flatnonzero(~(np.abs(square - 1.0) <= UNIT))
+    if wrong.size:
+        length = float(np.linalg.norm(rows[wrong[0]]))
         raise InvalidInputError(
-            f"`{name}` must be unit vectors; got length {length:.6g} in row {off[0]} (divide rows by their lengths)"
+            f"`{name}` must be unit vectors; got length {length:.6g} in row {wrong[0]} (divide rows by their lengths)"
         )
     return np.asarray(rows / np.sqrt(square)[:, None])

@@ -258,7 +258,7 @@ def _anchor_left_out(held: PointSet, tau: float, rho: float, tolerance: float) -
         )  # fmt: skip
 
     try:
-        return result(realize(weights, "cosine", tau, tolerance=tolerance))
+        return result(realize(weights, "cosine", temperature=tau, tolerance=tolerance))
     except NotCertifiedError as error:
         raise NotCertifiedError(str(error), result(error.geometry)) from error
 

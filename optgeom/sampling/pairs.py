@@ -1,4 +1,4 @@
-"""Observed positive pairs: latents (or features) of anchors and of their positives, row by row."""
+"""Observed positive pairs: latents (or features) of anchors and of their positives, one pair per row."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Pairs:
         Raises
         ------
         InvalidInputError
-            Rows that are no unit vectors, shapes that differ, fewer than 20 pairs, or anchors that all lie in a
+            Rows that are not unit vectors, shapes that differ, fewer than 20 pairs, or anchors that all lie in a
             subspace.
         """
         first = latents.unit_rows("z", z)
         second = latents.unit_rows("z_plus", z_plus, first.shape[1])
         if first.shape != second.shape:
             raise InvalidInputError(
-                f"`z_plus` must have the shape of z, {first.shape}; got {second.shape} (one positive a row)"
+                f"`z_plus` must have the shape of z, {first.shape}; got {second.shape} (one positive per row)"
             )
         if first.shape[0] < LEAST_PAIRS:
             raise InvalidInputError(
-                f"`z` must hold at least {LEAST_PAIRS} pairs; got {first.shape[0]} (fewer say nothing of the law)"
+                f"`z` must hold at least {LEAST_PAIRS} pairs; got {first.shape[0]} (fewer do not determine the law)"
             )
         _check_spread(first)
         return Pairs(read_only(first), read_only(second))
@@ -59,16 +59,16 @@ class Pairs:
         """From an .npz file with arrays `z` and `z_plus`."""
         try:
             if not zipfile.is_zipfile(path):
-                raise ValueError("it is no .npz file, or a part of one")
-            with open(path, "rb") as file, numpy_files.opened(file) as held:
-                if isinstance(held, np.ndarray):
-                    raise ValueError("it holds one array")
-                missing = {"z", "z_plus"} - set(held)
+                raise ValueError("it is not a whole .npz file")
+            with open(path, "rb") as file, numpy_files.opened(file) as archive:
+                if isinstance(archive, np.ndarray):
+                    raise ValueError("it holds a single array")
+                missing = {"z", "z_plus"} - set(archive)
                 if missing:
                     raise InvalidInputError(
-                        f"`pairs` must be an .npz file with z and z_plus; got {sorted(held)} (np.savez writes it)"
+                        f"`pairs` must be an .npz file with z and z_plus; got {sorted(archive)} (np.savez writes it)"
                     )
-                return Pairs.of(held["z"], held["z_plus"])
+                return Pairs.of(archive["z"], archive["z_plus"])
         except InvalidInputError:
             raise
         except (OSError, AttributeError, TypeError, *numpy_files.DAMAGE) as error:
@@ -86,10 +86,7 @@ class Pairs:
 
 
 def _check_spread(anchors: Array) -> None:
-    """Latents are taken to be uniform on the sphere.
-
-    Anchors that leave directions out altogether are repeated or padded rows.
-    """
+    """Reject anchors in a subspace: latents are uniform on the sphere, so these are repeated or padded rows."""
     n, d = anchors.shape
     if n < 2 * d:
         return
@@ -97,6 +94,6 @@ def _check_spread(anchors: Array) -> None:
     rank = int((singular > FLAT * singular[0]).sum())
     if rank < d:
         raise InvalidInputError(
-            f"`z` must spread over the sphere in R^{d}; got anchors that span {rank} dimension{'' if rank == 1 else 's'} "
-            "(leave repeated rows and empty columns out)"
+            f"`z` must spread over the sphere in R^{d}; got anchors that span {rank} "
+            f"dimension{'' if rank == 1 else 's'} (leave repeated rows and empty columns out)"
         )

@@ -24,13 +24,13 @@ from optgeom.programs.sampling import SamplingProgram
 from optgeom.sampling import latents
 from optgeom.sampling.asymptotic import check_rho
 from optgeom.sampling.conditionals import Conditional, Mixture, Slice
-from optgeom.sampling.cyclic import cyclic_points
 from optgeom.sampling.maps import fibonacci
 
 LARGEST = 3000
+FEW = 4  # points per coordinate in cyclic order; beyond, other points are spread better
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PointSet:
     """Points with the law of positives.
 
@@ -69,7 +69,7 @@ class PointSet:
 
     @property
     def mean_cosine(self) -> float:
-        """E z.z+ on the points, to be compared with that of the law: they differ where points are too coarse for it."""
+        """E z.z+ on the points; it differs from that of the law where the points are too coarse."""
         return float(np.einsum("ij,ij->", self.rows, self.points @ self.points.T)) / self.n
 
     def support(self) -> npt.NDArray[np.bool_]:
@@ -148,7 +148,15 @@ def point_set(
             "`points` must give every anchor a positive; got one without (take more points, or a wider law)"
         )
     component = _components(np.isfinite(logs))
-    return PointSet(conditional, read_only(z), _softmax(logs), component, 1, z.shape[0], included)
+    return PointSet(
+        conditional=conditional,
+        points=read_only(z),
+        rows=_softmax(logs),
+        component=component,
+        slices=1,
+        per_slice=z.shape[0],
+        self_included=included,
+    )
 
 
 def on_slices(conditional: Conditional) -> bool:
@@ -166,8 +174,8 @@ def on_slices(conditional: Conditional) -> bool:
     nested = any(part.fixed or (slices and not part.full_support) for part in rest)
     if nested or len({part.fixed for part in slices}) > 1:
         raise InvalidInputError(
-            "`conditional` must be slices with the same fixed coordinates, or these with laws of full support, to be discretised; "
-            "got a mixture of other slices (take its parts)"
+            "`conditional` must be slices with the same fixed coordinates, or these with laws of full support, to be "
+            "discretised; got a mixture of other slices (take its parts)"
         )
     return bool(slices)
 
@@ -206,7 +214,54 @@ def _on_slices(conditional: Conditional, count: int, each: int) -> PointSet:
             rows[block, block] += weight * _softmax(logs[ring])
     component = np.zeros(count * each, dtype=np.intp) if conditional.full_support else np.repeat(np.arange(count), each)
     alone = cyclic is not None and not conditional.full_support
-    return PointSet(conditional, read_only(z.reshape(-1, d)), read_only(rows), component, count, each, True, alone)
+    return PointSet(
+        conditional=conditional,
+        points=read_only(z.reshape(-1, d)),
+        rows=read_only(rows),
+        component=component,
+        slices=count,
+        per_slice=each,
+        self_included=True,
+        circulant=alone,
+    )
+
+
+def cyclic_points(m: int, dimension: int) -> Array | None:
+    r"""(m, dimension) points in cyclic order, well apart (2 points in dimension 1); None where no good ones are known.
+
+    A rotation of order m permutes the points, so their Gram matrix is circulant. Every such set is an orbit of x_k =
+    (a_f cos(2 pi f k/m), a_f sin(2 pi f k/m))_f over some frequencies f, where f = m/2 has one coordinate, (-1)^k.
+    With amplitudes in proportion to the number of coordinates the points have mean 0 and the same second moment in all
+    directions: a regular simplex for m - 1 coordinates, the octahedron for six points of R^3. They lie on a curve, so
+    they stand for the sphere only while they are few.
+    """
+    if dimension == 1:
+        return np.array([[1.0], [-1.0]])
+    if dimension > 2 and m > FEW * dimension:
+        return None
+    width = min(dimension, m - 1)
+    if width % 2 == 1 and m % 2 == 1:  # an odd number of coordinates needs the alternating one
+        return None
+    turns = 2 * math.pi * np.arange(m) / m
+    chosen = [0.5 * m] if width % 2 == 1 else []
+    square = np.cos(0.5 * m * turns) / width if chosen else np.zeros(m)  # cosines at each lag
+    left = list(range(1, (m + 1) // 2))
+    for _ in range(width // 2):
+        # The first frequency keeps all points different; each further one is that which keeps the nearest two furthest
+        # apart.
+        nearest = (
+            [float(np.max((square + 2 * np.cos(f * turns) / width)[1:])) for f in left]
+            if square.any() and 1 not in left
+            else []
+        )
+        best = left[int(np.argmin(nearest))] if nearest else left[0]
+        left.remove(best)
+        chosen.append(float(best))
+        square = square + 2 * np.cos(best * turns) / width
+    columns = [np.cos(chosen[0] * turns)[:, None] / math.sqrt(width)] if width % 2 == 1 else []
+    for frequency in chosen[width % 2 :]:
+        columns.append(np.column_stack([np.cos(frequency * turns), np.sin(frequency * turns)]) * math.sqrt(2 / width))
+    return np.pad(np.hstack(columns), ((0, 0), (0, dimension - width)))
 
 
 def _evenly(n: int, dimension: int) -> Array:
@@ -218,8 +273,8 @@ def _evenly(n: int, dimension: int) -> Array:
 
 
 def _softmax(logs: Array) -> Array:
-    found = np.exp(logs - logs.max(axis=1)[:, None])
-    return read_only(np.asarray(found / found.sum(axis=1)[:, None]))
+    shares = np.exp(logs - logs.max(axis=1)[:, None])
+    return read_only(np.asarray(shares / shares.sum(axis=1)[:, None]))
 
 
 def _components(linked: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:

@@ -96,9 +96,9 @@ def positive_rule(conditional: Conditional, heights: int = 32, angles: int = 64)
         rules = [positive_rule(part, heights, angles) for part in conditional.parts]
 
         def mixed(z: Array) -> tuple[Array, Array]:
-            found = [rule(z) for rule in rules]
-            weights = [w * part for (_, part), w in zip(found, conditional.weights, strict=True)]
-            return np.concatenate([nodes for nodes, _ in found], axis=1), np.concatenate(weights, axis=1)
+            parts = [rule(z) for rule in rules]
+            weights = [w * part for (_, part), w in zip(parts, conditional.weights, strict=True)]
+            return np.concatenate([nodes for nodes, _ in parts], axis=1), np.concatenate(weights, axis=1)
 
         return mixed
     places = _places(conditional, heights, angles)

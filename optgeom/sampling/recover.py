@@ -238,13 +238,13 @@ class Recovery:
 
 
 def recover(
-    dimension: int = 3,
+    *,
+    latent_dim: int = 3,
     kappa: float | None = None,
-    temperature: float = 0.3,
+    temperature: float = 0.1,
     fixed: int = 0,
     convention: str = "theory",
     rho: float = 1.0,
-    *,
     conditional: Conditional | None = None,
     pairs: Pairs | None = None,
     dim: int | None = None,
@@ -257,7 +257,7 @@ def recover(
 
     Parameters
     ----------
-    dimension : int
+    latent_dim : int
         d >= 2: latents are uniform on S^(d-1).
     kappa : float, optional
         Concentration of the positives; 1/temperature by default, which makes the true latents optimal where positives
@@ -271,9 +271,9 @@ def recover(
     rho : float
         Share of the negatives that the corrected loss draws from the anchor's own support.
     conditional : Conditional, optional
-        The law of positives, instead of dimension, kappa, fixed and convention.
+        The law of positives, instead of latent_dim, kappa, fixed and convention.
     pairs : Pairs, optional
-        Observed pairs, instead of dimension, kappa and fixed: fixed directions are tested for, and kappa is fitted,
+        Observed pairs, instead of latent_dim, kappa and fixed: fixed directions are tested for, and kappa is fitted,
         with an interval.
     dim : int, optional
         Dimension of the maps that are searched; that of the latents by default.
@@ -312,10 +312,10 @@ def recover(
     interval = None
     if pairs is not None:
         seen = diversity(pairs, resolution)
-        found_law = fit(pairs, seen, convention)
+        found_law = fit(pairs, seen, convention=convention)
         law, interval = found_law.conditional, found_law.interval
     else:
-        law = conditional or law_of(dimension, 1 / tau if kappa is None else kappa, fixed, convention)
+        law = conditional or law_of(latent_dim, 1 / tau if kappa is None else kappa, fixed, convention=convention)
         # Before anything is computed from it: densities of such laws overflow.
         concentration = getattr(law, "kappa", 0.0)
         if concentration > LARGEST_KAPPA:

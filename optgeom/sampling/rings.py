@@ -1,6 +1,6 @@
 r"""The optimum on slices that are circles of m equispaced points: a few hundred unknowns instead of n^2/2.
 
-The program does not change when one slice is turned or flipped by itself, nor when slices of the same radius are
+The program does not change when a single slice is turned or flipped, nor when slices of the same radius are
 exchanged, and it is convex: an optimum is invariant, and so is made of one cosine c_gh between any point of a slice of
 class g and any point of another slice of class h, and m/2 cosines a_g(k) at lag k within a slice of class g (classes
 hold q_g slices of one radius). Such a matrix is positive semidefinite iff
@@ -31,9 +31,9 @@ NEWTON_STEPS = 60
 SETTLED = 1e-3  # squared Newton decrement, relative to the barrier
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _Reduced:
-    """Unknowns x: a_g(k) class by class, then c_gh for g <= h (g < h where q_g = 1)."""
+    """The program in the unknowns x: a_g(k) class by class, then c_gh for g <= h (g < h where q_g = 1)."""
 
     multiplicity: Array  # (G,) q_g
     terms: Array  # (G, V) mass of the negatives that an unknown stands for, seen from an anchor of class g
@@ -109,10 +109,10 @@ def solve_rings(held: PointSet, temperature: float, rho: float) -> tuple[Array, 
             step = -scale * scipy.linalg.cho_solve(factor, scale * gradient, check_finite=False)
             decrement = -float(gradient @ step)
             steps += 1
-            length, here = 1.0, reduced.value(x, weight)
+            length, current = 1.0, reduced.value(x, weight)
             while length > 1e-10 and not reduced.value(
                 x + length * step, weight
-            ) <= here - 1e-4 * length * decrement + 1e-15 * abs(here):
+            ) <= current - 1e-4 * length * decrement + 1e-15 * abs(current):
                 length /= 2
             if length <= 1e-10:
                 break
@@ -157,10 +157,10 @@ def _reduce(
     linear = np.zeros((inner + int((sizes >= 2).sum()), inner + outer))
     waves = mu * np.cos(2 * np.pi * np.outer(np.arange(1, lags + 1), np.arange(1, lags + 1)) / m)
     for group in range(groups):
-        mine = slice(group * lags, (group + 1) * lags)
-        terms[group, mine] = same * mu
-        pull[mine] = (q[group] / count) * mu * rows[group, 1 : lags + 1] / temperature
-        linear[mine, mine] = waves
+        within = slice(group * lags, (group + 1) * lags)
+        terms[group, within] = same * mu
+        pull[within] = (q[group] / count) * mu * rows[group, 1 : lags + 1] / temperature
+        linear[within, within] = waves
     at = inner + np.arange(outer)
     terms[g, at] = other * m * np.where(g == h, q[g] - 1, q[h])
     terms[h, at] = other * m * np.where(g == h, q[g] - 1, q[g])
@@ -168,11 +168,17 @@ def _reduce(
         linear[inner + number, several * lags : (several + 1) * lags] = mu
         linear[inner + number, at[(g == several) & (h == several)]] = -m
     inside = np.repeat(np.arange(groups), lags)
-    amount = np.where(
-        g == h, (q[g] - 1) * m / 2, np.sqrt(q[g] * q[h]) * m
-    )  # halves on the diagonal, which both triangles meet
+    # Halves on the diagonal, which both triangles meet.
+    amount = np.where(g == h, (q[g] - 1) * m / 2, np.sqrt(q[g] * q[h]) * m)
     reduced = _Reduced(
-        q, terms, np.full(groups, same), pull, linear, np.concatenate([inside, g]), np.concatenate([inside, h]),
-        np.concatenate([np.tile(mu / 2, groups), amount]), temperature,
-    )  # fmt: skip
+        multiplicity=q,
+        terms=terms,
+        own=np.full(groups, same),
+        pull=pull,
+        linear=linear,
+        first=np.concatenate([inside, g]),
+        second=np.concatenate([inside, h]),
+        amount=np.concatenate([np.tile(mu / 2, groups), amount]),
+        temperature=temperature,
+    )
     return reduced, (g, h)

@@ -93,8 +93,8 @@ def test_options_are_found(command: str) -> None:
             "`dask` must be the address of a scheduler, as tcp://host:8786; got 'x'",
         ),
         (3, "recover", ["--max-angle", "60", "--kappa", "1e300"], "`kappa` must be at most 1e+06; got 1e+300"),
-        (3, "recover", ["--dimension", "9" * 20], "`dimension` must be at most 10000; got 99999999999999999999"),
-        (3, "recover", ["--dimension", "9" * 20, "--fixed", "9" * 19], "`dimension` must be at most 10000"),
+        (3, "recover", ["--dimension", "9" * 20], "`latent_dim` must be at most 10000; got 99999999999999999999"),
+        (3, "recover", ["--dimension", "9" * 20, "--fixed", "9" * 19], "`latent_dim` must be at most 10000"),
         (3, "realize", ["--labels", "y.npy", "--plot", "no/o.png"], "the folder no does not exist (make it first)"),
     ],
 )

@@ -44,9 +44,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-run = partial(command_line.run, "realize")
-realized = partial(command_line.answer, "realize")
-words = partial(command_line.words, "realize")
+run = partial(command_line.run, "realize", "--temperature", 0.5)
+realized = partial(command_line.answer, "realize", "--temperature", 0.5)
+words = partial(command_line.words, "realize", "--temperature", 0.5)
 
 
 # --- JSON
@@ -99,16 +99,16 @@ def test_reference_cases(case, tmp_path):
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
 def test_every_scheme_gives_what_python_gives(options, weights, similarity, folder):
     found = realized(*options, "--similarity", similarity, "--temperature", 0.7)
-    expected = realize(weights(), similarity, 0.7)
+    expected = realize(weights(), similarity, temperature=0.7)
     assert found["regime"] == expected.regime and found["n"] == expected.n and found["similarity"] == similarity
     assert found["optimal_loss"] == pytest.approx(expected.optimal_loss, abs=1e-9)
     assert found["min_dimension"] == expected.verdict.min_dimension
     assert found["certificate"]["certified"] is True
 
 
-def test_defaults_are_cosine_at_one_half(folder):
-    found = realized("--labels", "points.npy", "--scheme", "y-aware")
-    assert (found["similarity"], found["temperature"], found["dim"], found["bracket"]) == ("cosine", 0.5, None, None)
+def test_defaults_are_cosine_at_a_tenth(folder):
+    found = command_line.answer("realize", "--labels", "points.npy", "--scheme", "y-aware")
+    assert (found["similarity"], found["temperature"], found["dim"], found["bracket"]) == ("cosine", 0.1, None, None)
     assert found["scheme"] == {"name": "y-aware", "bandwidth": 1.0, "paper": False}
     assert found["reason"] and found["remedy"]
 
@@ -196,7 +196,7 @@ def test_cailliez_is_compared_and_written(folder):
 def test_every_row_of_a_table_counts(text, folder):
     (folder / "t.csv").write_text(text, encoding="utf-8")
     found = realized("--labels", "t.csv", "--scheme", "y-aware", "--similarity", "euclidean")
-    expected = realize(Weights.y_aware([[0.5, 1], [2, 3], [4, 7]]), "euclidean")
+    expected = realize(Weights.y_aware([[0.5, 1], [2, 3], [4, 7]]), "euclidean", temperature=0.5)
     assert found["n"] == 3 and found["entropic_bound"] == pytest.approx(expected.entropic_bound, abs=1e-14)
 
 
@@ -232,7 +232,7 @@ def test_a_column_that_numbers_the_samples_is_no_label(heading, folder):
     message = command_line.refused("realize", 3, "--labels", "t.csv", *EUCLIDEAN)
     assert f"got '{heading}' in t.csv" in message and "--label-column age --label-column height" in message
     found = realized("--labels", "t.csv", "--label-column", "age", *EUCLIDEAN, "--bandwidth", 10)
-    expected = realize(Weights.y_aware(AGES, 10), "euclidean")
+    expected = realize(Weights.y_aware(AGES, 10), "euclidean", temperature=0.5)
     assert found["min_dimension"] == 1 and found["entropic_bound"] == pytest.approx(expected.entropic_bound, abs=1e-14)
     assert found["notes"] == []
 

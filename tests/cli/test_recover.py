@@ -14,9 +14,15 @@ from optgeom.sampling.caps import Cap
 from optgeom.sampling.conditionals import Slice
 
 KEYS = {
-    "diversity", "fixed_dimensions", "effective_dimension", "loss_identity", "loss_optimum_any_dimension", "loss_best_in_dimension",
-    "corrected_gap", "unique",
-}  # fmt: skip
+    "diversity",
+    "fixed_dimensions",
+    "effective_dimension",
+    "loss_identity",
+    "loss_optimum_any_dimension",
+    "loss_best_in_dimension",
+    "corrected_gap",
+    "unique",
+}
 SMALL = {"slices": 10, "per_slice": 6}
 
 
@@ -25,7 +31,9 @@ def pairs(law, n=500, seed=0):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["recover", "--slices", "10", "--per-slice", "6", *map(str, arguments)])
+    return CliRunner().invoke(
+        app, ["recover", "--temperature", "0.3", "--slices", "10", "--per-slice", "6", *map(str, arguments)]
+    )
 
 
 def test_json_is_what_python_returns():
@@ -48,7 +56,13 @@ def test_json_is_what_python_returns():
     assert done.stdout.count("\n") == 1
     content = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
     assert set(content) >= KEYS
-    assert content == json.loads(json.dumps(og.recover(3, 3, 0.3, 1, "reported", 0.5, **SMALL).as_dict()))
+    assert content == json.loads(
+        json.dumps(
+            og.recover(
+                latent_dim=3, kappa=3, temperature=0.3, fixed=1, convention="reported", rho=0.5, **SMALL
+            ).as_dict()
+        )
+    )
     assert content["diversity"] is False and content["fixed_dimensions"] == 1 and content["corrected"]["rho"] == 0.5
     assert content["loss_optimum_any_dimension"] < content["loss_best_in_dimension"] < content["loss_identity"]
     assert content["certificate"]["certified"] is True
@@ -85,7 +99,7 @@ def test_summary():
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--fixed", 3), 3, "`fixed` must be below dimension 3; got 3"),
+        (("--fixed", 3), 3, "`fixed` must be below `latent_dim` 3; got 3"),
         (("--pairs", "no.npz"), 3, "`pairs` must be an .npz file with z and z_plus; cannot read no.npz"),
         (("--pairs", "no.npz", "--kappa", 2, "--fixed", 1), 2, "--kappa, --fixed and --pairs exclude each other"),
         (("--convention", "paper"), 2, "paper"),
@@ -107,7 +121,7 @@ def test_pairs_file_without_the_arrays(tmp_path):
 def test_max_angle_is_the_cap_of_python():
     done = run("--max-angle", 60, "--json")
     assert done.exit_code == 0, done.output
-    expected = og.recover(conditional=Cap(3, 60.0, 1 / 0.3), **SMALL).as_dict()
+    expected = og.recover(conditional=Cap(3, 60.0, 1 / 0.3), temperature=0.3, **SMALL).as_dict()
     assert json.loads(done.stdout) == json.loads(json.dumps(expected))
     words = " ".join(run("--max-angle", 60).stdout.split())
     assert "at most 60 degrees away" in words and "with support-corrected negatives (rho 1) it does" in words
@@ -240,7 +254,7 @@ UNIT = UNIT / np.linalg.norm(UNIT, axis=1)[:, None]
         ),
         (UNIT + 0j, UNIT, "`z` must be real"),
         (UNIT, UNIT[:30], "`z_plus` must have the shape of z"),
-        (UNIT[:, 0], UNIT[:, 0], "a row each; got shape (60,)"),
+        (UNIT[:, 0], UNIT[:, 0], "one per row; got shape (60,)"),
         (np.array([["a", "b"]] * 30), np.array([["a", "b"]] * 30), "could not convert string to float"),
         (np.array([[1, None]] * 30, dtype=object), UNIT, "cannot read"),
     ],
@@ -257,6 +271,4 @@ def test_what_is_no_npz_file_is_told(tmp_path, content):
     path = tmp_path / "pairs.npz"
     path.write_bytes(content)
     done = run("--pairs", path)
-    assert (
-        done.exit_code == 3 and "it is no .npz file, or a part of one" in done.stderr and done.stderr.count("\n") == 1
-    )
+    assert done.exit_code == 3 and "it is not a whole .npz file" in done.stderr and done.stderr.count("\n") == 1

@@ -60,12 +60,12 @@ def test_the_temperature_to_go_down_to(name: str, hotter: float) -> None:
 def test_the_temperature_to_go_up_to(name: str) -> None:
     weights = WEIGHTS[name]
     dim = weights.labels.shape[1]  # type: ignore[union-attr]
-    cold = judge(weights, "cosine", 0.05, dim)
+    cold = judge(weights, "cosine", 0.05, dim=dim)
     assert cold.regime == "inconsistent"
     matched = named(cold, "raise the temperature to")
-    assert judge(weights, "cosine", matched, dim).regime == "realizable"
+    assert judge(weights, "cosine", matched, dim=dim).regime == "realizable"
     for factor in (1 - 1e-4, 1 + 1e-4):
-        assert judge(weights, "cosine", matched * factor, dim).regime == "inconsistent"
+        assert judge(weights, "cosine", matched * factor, dim=dim).regime == "inconsistent"
 
 
 @pytest.mark.parametrize("tau", [0.5, 2.0])
@@ -91,6 +91,6 @@ def test_the_epsilon_to_go_up_to(labels: np.ndarray, tau: float) -> None:
 )
 def test_the_dimension_to_embed_in(name: str, similarity: str, tau: float) -> None:
     weights = WEIGHTS[name]
-    least = int(named(judge(weights, similarity, tau, 1), "embed in dimension"))
-    assert judge(weights, similarity, tau, least).attained
-    assert judge(weights, similarity, tau, least - 1).regime == "inconsistent"
+    least = int(named(judge(weights, similarity, tau, dim=1), "embed in dimension"))
+    assert judge(weights, similarity, tau, dim=least).attained
+    assert judge(weights, similarity, tau, dim=least - 1).regime == "inconsistent"

@@ -25,16 +25,16 @@ CASES = {
     "circle": lambda: realize(Weights.y_aware(CIRCLE, paper=True), temperature=0.5),
     "line": lambda: realize(Weights.y_aware(np.linspace(0, 1, 12), 0.2), temperature=0.5),
     "hard cosine": lambda: realize(Weights.supcon(CLASSES), temperature=0.5),
-    "hard limit": lambda: realize(Weights.supcon(CLASSES), "euclidean", 0.5),
+    "hard limit": lambda: realize(Weights.supcon(CLASSES), "euclidean", temperature=0.5),
     "singletons": lambda: realize(Weights.supcon([0, 0, 0, 1, 2]), temperature=0.5),
     "sorted classes": lambda: realize(Weights.soft_supcon(CLASSES, 0.1), temperature=0.5),
     "unsorted classes": lambda: realize(Weights.soft_supcon(SHUFFLED, 0.1), temperature=1.0),
     "too few dimensions": lambda: realize(Weights.y_aware(CLOUD), temperature=0.5, dim=2),
-    "euclidean, too few": lambda: realize(Weights.y_aware(CLOUD), "euclidean", 0.5, dim=2),
+    "euclidean, too few": lambda: realize(Weights.y_aware(CLOUD), "euclidean", temperature=0.5, dim=2),
     "asymmetric": lambda: realize(np.random.default_rng(1).uniform(1, 2, size=(8, 8)), temperature=0.5),
     "all equal": lambda: realize(np.ones((4, 4)), temperature=0.5),
     "thousand": lambda: realize(
-        Weights.y_aware(np.random.default_rng(0).normal(size=(1000, 2))), "euclidean", 1.0, dim=2
+        Weights.y_aware(np.random.default_rng(0).normal(size=(1000, 2))), "euclidean", temperature=1.0, dim=2
     ),
 }
 

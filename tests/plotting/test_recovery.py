@@ -29,19 +29,19 @@ def pairs(law, n=400):
 
 
 CASES = {
-    "full": lambda: og.recover(3, **SMALL),
-    "theory": lambda: og.recover(3, fixed=1, **SMALL),
-    "reported": lambda: og.recover(3, fixed=1, convention="reported", **SMALL),
-    "two fixed": lambda: og.recover(3, fixed=2, **SMALL),
-    "circle": lambda: og.recover(2, fixed=1, **SMALL),
-    "circle, full": lambda: og.recover(2, kappa=5.0, **SMALL),
-    "five": lambda: og.recover(5, fixed=2, **SMALL),
-    "hundred": lambda: og.recover(100, fixed=3, **SMALL),
-    "cap": lambda: og.recover(conditional=Cap(3, 60.0, 4.0), **SMALL),
-    "mixture": lambda: og.recover(conditional=MIXED, **SMALL),
-    "pairs": lambda: og.recover(pairs=pairs(Slice(5, 6.0, (4,))), **SMALL),
-    "pairs, none fixed": lambda: og.recover(pairs=pairs(VonMisesFisher(3, 3.4)), **SMALL),
-    "one dimension": lambda: og.recover(3, fixed=1, dim=1, rho=0.0, **SMALL),
+    "full": lambda: og.recover(latent_dim=3, temperature=0.3, **SMALL),
+    "theory": lambda: og.recover(latent_dim=3, fixed=1, temperature=0.3, **SMALL),
+    "reported": lambda: og.recover(latent_dim=3, fixed=1, convention="reported", temperature=0.3, **SMALL),
+    "two fixed": lambda: og.recover(latent_dim=3, fixed=2, temperature=0.3, **SMALL),
+    "circle": lambda: og.recover(latent_dim=2, fixed=1, temperature=0.3, **SMALL),
+    "circle, full": lambda: og.recover(latent_dim=2, kappa=5.0, temperature=0.3, **SMALL),
+    "five": lambda: og.recover(latent_dim=5, fixed=2, temperature=0.3, **SMALL),
+    "hundred": lambda: og.recover(latent_dim=100, fixed=3, temperature=0.3, **SMALL),
+    "cap": lambda: og.recover(conditional=Cap(3, 60.0, 4.0), temperature=0.3, **SMALL),
+    "mixture": lambda: og.recover(conditional=MIXED, temperature=0.3, **SMALL),
+    "pairs": lambda: og.recover(pairs=pairs(Slice(5, 6.0, (4,))), temperature=0.3, **SMALL),
+    "pairs, none fixed": lambda: og.recover(pairs=pairs(VonMisesFisher(3, 3.4)), temperature=0.3, **SMALL),
+    "one dimension": lambda: og.recover(latent_dim=3, fixed=1, dim=1, rho=0.0, temperature=0.3, **SMALL),
 }
 
 
@@ -155,7 +155,9 @@ def test_cosines_of_all_pairs_of_points():
 
 
 def test_many_points_are_thinned():
-    latent, optimal, positive = drawing.angle_pairs(og.recover(3, fixed=1, slices=30, per_slice=8))
+    latent, optimal, positive = drawing.angle_pairs(
+        og.recover(latent_dim=3, fixed=1, slices=30, per_slice=8, temperature=0.3)
+    )
     assert latent.size == optimal.size == positive.size <= drawing.MOST_PAIRS and 0 < positive.sum() == 30 * 28
 
 

@@ -38,7 +38,7 @@ def loss(weights: np.ndarray, between: np.ndarray, tau: float) -> float:
 )
 def test_case_32(metric: np.ndarray, constant: float, dimension: int, tau: float) -> None:
     weights = np.exp(-(metric**2) / tau)
-    found = realize(weights, "euclidean", tau, constant="cailliez")
+    found = realize(weights, "euclidean", temperature=tau, constant="cailliez")
     other = found.cailliez
     assert other is not None
     assert other.constant == pytest.approx(constant, abs=1e-13)
@@ -60,7 +60,7 @@ def test_case_32(metric: np.ndarray, constant: float, dimension: int, tau: float
 
 @pytest.mark.parametrize("weights", [Weights.y_aware(CLOUD), Weights.x_clr(CLOUD, 0.3)], ids=["y-aware", "x-clr"])
 def test_euclidean_labels_need_no_constant(weights: Weights) -> None:
-    other = realize(weights, "euclidean", 0.7, constant="cailliez").cailliez
+    other = realize(weights, "euclidean", temperature=0.7, constant="cailliez").cailliez
     assert other is not None
     assert (other.constant, other.dimension) == (0.0, 3)
     assert other.gap_to_bound < 1e-20
@@ -75,7 +75,7 @@ def test_groups_are_samples_apart() -> None:
     )
     assert grouped.sizes.size == 3
     one, other = (
-        realize(w, "euclidean", 0.5, constant="cailliez").cailliez
+        realize(w, "euclidean", temperature=0.5, constant="cailliez").cailliez
         for w in (grouped, np.triu(apart, 1) + np.triu(apart, 1).T)
     )
     assert one is not None and other is not None
@@ -89,7 +89,9 @@ def test_groups_are_samples_apart() -> None:
 
 def test_a_factor_of_the_weights_is_only_taken_out_above_one() -> None:
     weights = np.exp(-(STAR**2))
-    one, large = (realize(factor * weights, "euclidean", 1.0, constant="cailliez").cailliez for factor in (1.0, 50.0))
+    one, large = (
+        realize(factor * weights, "euclidean", temperature=1.0, constant="cailliez").cailliez for factor in (1.0, 50.0)
+    )
     assert one is not None and large is not None
     nearest = np.sqrt(STAR**2 - 1 + np.eye(4))  # the largest weight is at distance 0
     assert distances(large.embedding()) == pytest.approx((nearest + large.constant) * (1 - np.eye(4)), abs=1e-7)
@@ -102,7 +104,7 @@ def test_a_factor_of_the_weights_is_only_taken_out_above_one() -> None:
 
 
 def test_without_it_nothing_is_compared() -> None:
-    found = realize(Weights.y_aware(CLOUD), "euclidean", 0.7)
+    found = realize(Weights.y_aware(CLOUD), "euclidean", temperature=0.7)
     assert found.cailliez is None and found.as_dict()["cailliez"] is None
 
 
@@ -110,17 +112,23 @@ def test_without_it_nothing_is_compared() -> None:
     ("call", "message"),
     [
         (
-            lambda w: realize(w, "euclidean", constant="gower"),
+            lambda w: realize(w, "euclidean", constant="gower", temperature=0.5),
             "`constant` must be one of lingoes, cailliez; got 'gower'",
         ),
         (
-            lambda w: realize(w, "cosine", constant="cailliez"),
+            lambda w: realize(w, "cosine", constant="cailliez", temperature=0.5),
             "`constant` must be lingoes with cosine similarity; got 'cailliez'",
         ),
-        (lambda w: realize(Weights.supcon([0, 0, 1]), "euclidean", constant="cailliez"), "`weights` must be positive"),
-        (lambda w: realize(w, "euclidean", constant="cailliez").cailliez.embedding(1), "`dim` must be at least 3"),
         (
-            lambda w: realize(w, "euclidean", constant="cailliez").cailliez.embedding(0),
+            lambda w: realize(Weights.supcon([0, 0, 1]), "euclidean", constant="cailliez", temperature=0.5),
+            "`weights` must be positive",
+        ),
+        (
+            lambda w: realize(w, "euclidean", constant="cailliez", temperature=0.5).cailliez.embedding(1),
+            "`dim` must be at least 3",
+        ),
+        (
+            lambda w: realize(w, "euclidean", constant="cailliez", temperature=0.5).cailliez.embedding(0),
             "`dim` must be a whole number >= 1",
         ),
     ],

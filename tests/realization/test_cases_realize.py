@@ -13,7 +13,7 @@ import pytest
 from helpers.command_line import answer, refused, words
 
 import optgeom as og
-from optgeom.realization import euclidean
+from optgeom.realization import cailliez, euclidean
 
 STAR = np.array([[0, 1, 1, 1], [1, 0, 2, 2], [1, 2, 0, 2], [1, 2, 2, 0.0]])
 
@@ -31,7 +31,7 @@ def test_case_32_distances_that_are_not_euclidean(tmp_path) -> None:
     found = euclidean.spectrum(STAR**2)
     assert np.sort(found.values) == pytest.approx([-0.25, 2, 2], abs=1e-14)  # and 0, of the ones vector
     assert found.lingoes == pytest.approx(0.25, abs=1e-15)
-    assert euclidean.cailliez(STAR) == pytest.approx(0.36602540378443860, abs=1e-14)
+    assert cailliez.additive_constant(STAR) == pytest.approx(0.36602540378443860, abs=1e-14)
     # The weights whose target these distances are: -|z_i - z_j|^2 / tau = log w_ij. In units of tau = 1, d^2 = STAR^2.
     np.save(tmp_path / "w.npy", np.exp(-(STAR**2)))
     use = ("--weights", tmp_path / "w.npy", "--similarity", "euclidean", "--temperature", 1, "--constant", "cailliez")

@@ -12,7 +12,7 @@ import pytest
 
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import align
-from optgeom.realization import entropy, euclidean
+from optgeom.realization import cailliez, entropy, euclidean
 from optgeom.realization.weights import Weights
 
 STAR = np.array([[0, 1, 1, 1], [1, 0, 2, 2], [1, 2, 0, 2], [1, 2, 2, 0.0]])
@@ -34,19 +34,19 @@ def test_star_tree() -> None:  # case 32
     assert np.sort(found.values) == pytest.approx([-0.25, 2, 2], abs=1e-14)
     assert found.lingoes == pytest.approx(0.25, abs=1e-15)
     assert euclidean.lingoes(STAR**2) == found.lingoes
-    assert euclidean.cailliez(STAR) == pytest.approx(0.36602540378443860, abs=1e-14)
+    assert cailliez.additive_constant(STAR) == pytest.approx(0.36602540378443860, abs=1e-14)
 
 
 def test_star_tree_as_two_groups() -> None:
     grouped = np.array([[0.0, 1.0], [1.0, 2.0]])
     found = euclidean.spectrum(grouped**2, [1, 3])
     assert sorted(zip(found.values.round(14).tolist(), found.times.tolist(), strict=True)) == [(-0.25, 1), (2.0, 2)]
-    assert euclidean.cailliez(grouped, [1, 3]) == pytest.approx((math.sqrt(3) - 1) / 2, abs=1e-14)
+    assert cailliez.additive_constant(grouped, [1, 3]) == pytest.approx((math.sqrt(3) - 1) / 2, abs=1e-14)
 
 
 def test_triangle() -> None:
     assert euclidean.lingoes(TRIANGLE**2) == pytest.approx(5 / 6, abs=1e-14)
-    assert euclidean.cailliez(TRIANGLE) == pytest.approx(1.0, abs=1e-14)
+    assert cailliez.additive_constant(TRIANGLE) == pytest.approx(1.0, abs=1e-14)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -54,7 +54,7 @@ def test_constants_are_the_borders(seed: int) -> None:
     distances = np.random.default_rng(seed).uniform(1, 4, size=(9, 9))
     distances = distances + distances.T
     hollow = 1 - np.eye(9)
-    h, c = euclidean.lingoes(distances**2 * hollow), euclidean.cailliez(distances * hollow)
+    h, c = euclidean.lingoes(distances**2 * hollow), cailliez.additive_constant(distances * hollow)
     assert h > 0 and c > 0
     for matrix in (lambda t: (distances**2 + 2 * h * t) * hollow, lambda t: (distances + c * t) ** 2 * hollow):
         assert abs(gram_eigenvalues(matrix(1.0))[0]) < 1e-11
@@ -65,8 +65,8 @@ def test_constants_are_the_borders(seed: int) -> None:
 def test_euclidean_distances_need_no_constant() -> None:
     points = np.random.default_rng(0).normal(size=(12, 3))
     assert euclidean.lingoes(between(points)) == pytest.approx(0.0, abs=1e-13)
-    assert euclidean.cailliez(np.sqrt(between(points))) == pytest.approx(0.0, abs=1e-7)
-    assert euclidean.cailliez(np.full((1, 1), 2.0), [5]) == 0.0
+    assert cailliez.additive_constant(np.sqrt(between(points))) == pytest.approx(0.0, abs=1e-7)
+    assert cailliez.additive_constant(np.full((1, 1), 2.0), [5]) == 0.0
 
 
 @pytest.mark.parametrize("shape", [(2000, 3), (50, 1), (30, 7)])
@@ -167,8 +167,8 @@ def test_the_limit_is_approached_where_zeros_are_no_blocks() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: euclidean.cailliez(-STAR), "`distances` must not be negative; got -2"),
-        (lambda: euclidean.cailliez(np.zeros((1001, 1001))), "at most 1000 points"),
+        (lambda: cailliez.additive_constant(-STAR), "`distances` must not be negative; got -2"),
+        (lambda: cailliez.additive_constant(np.zeros((1001, 1001))), "at most 1000 points"),
         (lambda: euclidean.lingoes(np.ones((2, 3))), "finite square matrix"),
         (lambda: euclidean.lingoes(np.full((3, 3), np.nan)), "finite square matrix"),
         (lambda: euclidean.lingoes(np.arange(9.0).reshape(3, 3)), "must be symmetric"),

@@ -135,7 +135,6 @@ def test_the_method_that_does_not_fit_is_left_after_few_steps(
 
 
 # --- groups
-# ------------------------------------------------------------------------------------------------------------------------------
 
 
 def repeated(sizes: list[int], dim: int, seed: int = 0) -> Matrix:
@@ -143,7 +142,7 @@ def repeated(sizes: list[int], dim: int, seed: int = 0) -> Matrix:
 
 
 def grouped_and_apart(labels: Matrix, tau: float) -> tuple[Weights, WeightedProgram, WeightedProgram]:
-    """The same program in group form and with every sample a group of its own, its rows written down from the labels."""
+    """The same program in group form and with one group per sample, its rows written down from the labels."""
     weights = Weights.y_aware(labels)
     n = len(labels)
     w = np.exp(-((labels[:, None] - labels[None]) ** 2).sum(axis=-1) / 2)
@@ -224,7 +223,6 @@ def test_a_thousand_samples_of_sixty_labels_near_realizable() -> None:
 
 
 # --- barrier method
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("dim", "tau", "loss"), PRINTED)

@@ -47,7 +47,6 @@ def certified(found: Realization, gap: float = 1e-9) -> None:
 
 
 # --- references
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", GOLDEN["realize"], ids=lambda case: case["name"])
@@ -56,7 +55,7 @@ def test_reference_cases(case: dict) -> None:
     y = np.array(case["labels"])
     squared = ((y[:, None] - y[None]) ** 2).sum(axis=-1)
     for weights in (Weights.y_aware(y, math.sqrt(width), paper=True), np.exp(-squared / width)):
-        found = realize(weights, case["similarity"], case["temperature"])
+        found = realize(weights, case["similarity"], temperature=case["temperature"])
         certified(found)
         assert found.optimal_loss == pytest.approx(case["optimal_loss"], abs=1e-6)
         assert found.entropic_bound == pytest.approx(case["entropic_bound"], abs=1e-12)
@@ -94,7 +93,6 @@ def test_nearly_realizable() -> None:
 
 
 # --- SupCon as weights is the class-level program
-# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.3, 0.1])
@@ -130,7 +128,6 @@ def test_sparse_dense_and_named_hard_weights_agree() -> None:
 
 
 # --- Soft SupCon
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sizes", [[5, 5, 5], [10, 3, 1], [40, 2, 2, 1], [1, 1, 1, 2], [20] * 10], ids=str)
@@ -198,7 +195,6 @@ def test_many_samples_of_few_unequal_classes(factor: float) -> None:
 
 
 # --- labels recovered
-# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_circle_labels_are_the_embedding_up_to_rotation() -> None:
@@ -212,7 +208,7 @@ def test_circle_labels_are_the_embedding_up_to_rotation() -> None:
 @pytest.mark.parametrize("tau", [0.05, 1.0, 20.0])
 def test_euclidean_similarity_recovers_labels_up_to_a_rigid_motion(tau: float) -> None:
     y = np.random.default_rng(1).normal(size=(200, 3))
-    found = realize(Weights.y_aware(y), "euclidean", tau, dim=3)
+    found = realize(Weights.y_aware(y), "euclidean", temperature=tau, dim=3)
     certified(found)
     assert (found.regime, found.unique, found.rank) == ("realizable", True, 3)
     centred = (y - y.mean(axis=0)) * math.sqrt(tau / 2)
@@ -235,12 +231,12 @@ def test_x_clr_at_the_matched_temperature_recovers_directions() -> None:
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
 def test_embedding_reproduces_the_geometry(similarity: str) -> None:
     labels = np.repeat([0, 1, 2], [4, 2, 1])
-    found = realize(Weights.soft_supcon(labels, 0.1), similarity, 0.5)
+    found = realize(Weights.soft_supcon(labels, 0.1), similarity, temperature=0.5)
     embedding = found.embedding()
     wide = found.embedding(embedding.shape[1] + 3)
     assert wide[:, : embedding.shape[1]] == pytest.approx(embedding) and not wide[:, embedding.shape[1] :].any()
     assert samples_loss(found, embedding) == pytest.approx(found.optimal_loss, abs=1e-12)
-    hot = realize(Weights.soft_supcon(labels, 0.1), "cosine", 2.0)
+    hot = realize(Weights.soft_supcon(labels, 0.1), "cosine", temperature=2.0)
     assert hot.group_cosines is not None
     gram = hot.group_cosines[np.ix_(hot.weights.index, hot.weights.index)].copy()
     np.fill_diagonal(gram, 1.0)
@@ -250,7 +246,6 @@ def test_embedding_reproduces_the_geometry(similarity: str) -> None:
 
 
 # --- dimensions that are too small
-# ---------------------------------------------------------------------------------------------------
 
 
 def test_y_aware_off_the_sphere_in_its_own_dimension_is_inconsistent() -> None:
@@ -277,7 +272,7 @@ def test_y_aware_off_the_sphere_in_its_own_dimension_is_inconsistent() -> None:
 @pytest.mark.parametrize("dim", [1, 2])
 def test_brackets_hold_the_best_of_a_local_search(similarity: str, dim: int) -> None:
     weights = Weights.y_aware(CLOUD)
-    found = realize(weights, similarity, 0.5, dim)
+    found = realize(weights, similarity, temperature=0.5, dim=dim)
     assert found.bracket is not None and not found.certified and found.solver.endswith("dimension limited")
     low, high = found.bracket
     assert found.entropic_bound <= low <= high
@@ -306,16 +301,23 @@ def test_balanced_classes_in_the_plane_are_better_on_a_polygon_than_the_bracket_
 
 
 # --- results as values
-# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_as_dict_has_the_keys_of_the_design() -> None:
     for similarity, dim in (("cosine", None), ("euclidean", None), ("cosine", 2), ("euclidean", 2)):
-        found = realize(Weights.y_aware(CLOUD), similarity, 0.5, dim)
+        found = realize(Weights.y_aware(CLOUD), similarity, temperature=0.5, dim=dim)
         values = found.as_dict()
         assert {
-            "n", "entropic_bound", "optimal_loss", "gap_to_bound", "regime", "unique", "shift_interval", "min_dimension", "certificate",
-        } <= set(values)  # fmt: skip
+            "n",
+            "entropic_bound",
+            "optimal_loss",
+            "gap_to_bound",
+            "regime",
+            "unique",
+            "shift_interval",
+            "min_dimension",
+            "certificate",
+        } <= set(values)
         assert values["n"] == 15 and values["regime"] in ("realizable", "degenerate", "inconsistent")
         assert values["certificate"]["certified"] is found.certified
         assert (values["bracket"] is None) == (dim is None)
@@ -323,7 +325,7 @@ def test_as_dict_has_the_keys_of_the_design() -> None:
 
 
 def test_hard_scheme_in_euclidean_space_is_a_limit() -> None:
-    found = realize(Weights.supcon([0, 0, 1, 1, 2]), "euclidean", 0.5)
+    found = realize(Weights.supcon([0, 0, 1, 1, 2]), "euclidean", temperature=0.5)
     certified(found)
     assert found.regime == "degenerate" and not found.verdict.attained and found.rank is None
     assert found.optimal_loss == pytest.approx(found.entropic_bound)
@@ -332,7 +334,6 @@ def test_hard_scheme_in_euclidean_space_is_a_limit() -> None:
 
 
 # --- bad input
-# -----------------------------------------------------------------------------------------------------------------------
 
 
 def test_case_33_asymmetry_of_rounding_is_averaged_away() -> None:
@@ -365,24 +366,42 @@ def changed(value: float, shape: int = 5) -> np.ndarray:
     ("call", "message"),
     [
         (
-            lambda: realize(changed(-0.1)),
+            lambda: realize(changed(-0.1), temperature=0.5),
             r"`weights` must be not negative; got w_0,1 = -0.1 \(weights are probabilities up to a factor",
         ),
-        (lambda: realize(changed(math.nan)), "`weights` must be finite; got w_0,1 = nan (drop the sample"),
-        (lambda: realize(changed(math.inf)), "`weights` must be finite; got w_0,1 = inf (drop the sample"),
-        (lambda: realize(changed(1.0, 2)), "`weights` must be of at least 3 samples; got 2 (with two"),
-        (lambda: realize(np.ones((3, 4))), "`weights` must be a square (n, n) matrix; got shape (3, 4)"),
-        (lambda: realize(np.eye(4)), "`weights` must have a positive weight"),
         (
-            lambda: realize(Weights.y_aware([0.0, math.nan, 1.0])),
+            lambda: realize(changed(math.nan), temperature=0.5),
+            "`weights` must be finite; got w_0,1 = nan (drop the sample",
+        ),
+        (
+            lambda: realize(changed(math.inf), temperature=0.5),
+            "`weights` must be finite; got w_0,1 = inf (drop the sample",
+        ),
+        (lambda: realize(changed(1.0, 2), temperature=0.5), "`weights` must be of at least 3 samples; got 2 (with two"),
+        (
+            lambda: realize(np.ones((3, 4)), temperature=0.5),
+            "`weights` must be a square (n, n) matrix; got shape (3, 4)",
+        ),
+        (lambda: realize(np.eye(4), temperature=0.5), "`weights` must have a positive weight"),
+        (
+            lambda: realize(Weights.y_aware([0.0, math.nan, 1.0]), temperature=0.5),
             "`labels` must be finite; got nan in row 1 (drop the row",
         ),
-        (lambda: realize(Weights.y_aware([0.0, 1.0])), "`labels` must be of at least 3 samples; got 2"),
-        (lambda: realize(changed(1.0), dim=0), "`dim` must be a whole number >= 1; got 0"),
-        (lambda: realize(changed(1.0), dim=1.5), "`dim` must be a whole number >= 1; got 1.5"),  # type: ignore[arg-type]
-        (lambda: realize(changed(1.0), tolerance=0), "`tolerance` must be > 0; got 0 (the default is 1e-9)"),
+        (
+            lambda: realize(Weights.y_aware([0.0, 1.0]), temperature=0.5),
+            "`labels` must be of at least 3 samples; got 2",
+        ),
+        (lambda: realize(changed(1.0), dim=0, temperature=0.5), "`dim` must be a whole number >= 1; got 0"),
+        (lambda: realize(changed(1.0), dim=1.5, temperature=0.5), "`dim` must be a whole number >= 1; got 1.5"),  # type: ignore[arg-type]
+        (
+            lambda: realize(changed(1.0), tolerance=0, temperature=0.5),
+            "`tolerance` must be > 0; got 0 (the default is 1e-9)",
+        ),
         (lambda: realize(changed(1.0), temperature=0.0), "`temperature` must be > 0; got 0.0"),
-        (lambda: realize(changed(1.0), "dot"), "`similarity` must be one of cosine, euclidean; got 'dot'"),
+        (
+            lambda: realize(changed(1.0), "dot", temperature=0.5),
+            "`similarity` must be one of cosine, euclidean; got 'dot'",
+        ),
     ],
 )
 def test_bad_input_is_an_error_with_a_remedy(call: object, message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import scipy.optimize
 
 from optgeom.errors import NotCertifiedError
-from optgeom.realization import symmetric_fit
+from optgeom.realization import entropy
 from optgeom.realization.api import realize
 from optgeom.realization.weights import Weights
 
@@ -47,7 +47,7 @@ def test_no_symmetric_similarity_is_better(n: int, spread: float) -> None:
         return loss(w, s + s.T)
 
     brute = scipy.optimize.minimize(flat, np.zeros(upper[0].size), method="BFGS", options={"gtol": 1e-7}).fun
-    found = realize(w, "euclidean", 0.5)
+    found = realize(w, "euclidean", temperature=0.5)
     assert found.certified and found.regime == "inconsistent" and not found.verdict.attained
     assert found.optimal_loss == pytest.approx(brute, abs=1e-9)
     assert found.gap_to_bound > 1e-3 and found.lower_bound > found.entropic_bound
@@ -56,21 +56,21 @@ def test_no_symmetric_similarity_is_better(n: int, spread: float) -> None:
 @pytest.mark.parametrize("tau", [0.1, 3.0])
 def test_the_embedding_has_that_loss_and_no_other_has_less(tau: float) -> None:
     w = matrix(12, 1.0, 3)
-    found = realize(w, "euclidean", tau)
+    found = realize(w, "euclidean", temperature=tau)
     z = found.embedding()
     assert z.shape == (12, 10) and found.rank == 10 and found.unique
     assert loss(w, of_points(z, tau)) == pytest.approx(found.optimal_loss, abs=1e-12)
     rng = np.random.default_rng(1)
     for size in (1e-3, 0.1, 1.0):
         assert loss(w, of_points(z + size * rng.normal(size=z.shape), tau)) > found.optimal_loss
-    wide = realize(w, "euclidean", tau, dim=12)
+    wide = realize(w, "euclidean", temperature=tau, dim=12)
     assert wide.certified and not wide.unique and wide.optimal_loss == pytest.approx(found.optimal_loss, abs=1e-12)
 
 
 def test_the_softmax_has_the_symmetric_sums_of_the_weights() -> None:
     w = matrix(30, 4.0, 5)
     rows = w / w.sum(axis=1, keepdims=True)
-    fitted = symmetric_fit.fit(Weights.from_matrix(w))
+    fitted = entropy.fit_symmetric(Weights.from_matrix(w))
     s = fitted.weights.log_weights[np.ix_(fitted.weights.index, fitted.weights.index)]
     p = np.exp(s - np.logaddexp.reduce(s, axis=1)[:, None])
     assert fitted.exact and np.array_equal(s, s.T)
@@ -79,7 +79,7 @@ def test_the_softmax_has_the_symmetric_sums_of_the_weights() -> None:
 
 def test_too_few_dimensions_have_the_better_lower_bound() -> None:
     w = matrix(10, 1.0, 2)
-    free, limited = realize(w, "euclidean", 0.5), realize(w, "euclidean", 0.5, dim=2)
+    free, limited = realize(w, "euclidean", temperature=0.5), realize(w, "euclidean", temperature=0.5, dim=2)
     assert limited.bracket is not None and not limited.certified
     assert limited.bracket[0] == pytest.approx(free.optimal_loss, abs=1e-12)
     assert limited.entropic_bound < limited.bracket[0] < limited.bracket[1]
@@ -88,7 +88,10 @@ def test_too_few_dimensions_have_the_better_lower_bound() -> None:
 
 def test_cosines_are_symmetric_too() -> None:
     w = matrix(9, 1.0, 4)
-    assert realize(w, "cosine", 0.05).optimal_loss >= realize(w, "euclidean", 0.5).lower_bound - 1e-12
+    assert (
+        realize(w, "cosine", temperature=0.05).optimal_loss
+        >= realize(w, "euclidean", temperature=0.5).lower_bound - 1e-12
+    )
 
 
 def test_groups_have_the_optimum_of_their_samples() -> None:
@@ -98,7 +101,7 @@ def test_groups_have_the_optimum_of_their_samples() -> None:
     np.fill_diagonal(w, 0.0)
     weights = Weights.from_matrix(w)
     assert weights.sizes.tolist() == [3, 1, 2, 4] and not weights.symmetric
-    found = realize(weights, "euclidean", 0.5)
+    found = realize(weights, "euclidean", temperature=0.5)
     z = found.embedding()
     assert found.certified and loss(w, of_points(z, 0.5)) == pytest.approx(found.optimal_loss, abs=1e-12)
     near = scipy.optimize.minimize(lambda x: loss(w, of_points(x.reshape(z.shape), 0.5)), z.ravel(), method="L-BFGS-B")
@@ -107,13 +110,13 @@ def test_groups_have_the_optimum_of_their_samples() -> None:
 
 def test_symmetric_weights_attain_the_bound_of_the_fit() -> None:
     w = matrix(8, 1.0)
-    assert symmetric_fit.fit(Weights.from_matrix(w + w.T)).gap == pytest.approx(0.0, abs=1e-15)
+    assert entropy.fit_symmetric(Weights.from_matrix(w + w.T)).gap == pytest.approx(0.0, abs=1e-15)
 
 
 def test_a_weight_of_zero_leaves_a_bracket() -> None:
     w = matrix(7, 1.0)
     w[0, 1] = 0.0
-    found = realize(w, "euclidean", 0.5)
+    found = realize(w, "euclidean", temperature=0.5)
     assert found.bracket is not None and not found.certified and found.bracket[0] == found.entropic_bound
 
 
@@ -122,6 +125,6 @@ def test_weights_too_far_apart_to_be_fitted_are_not_certified() -> None:
     with pytest.raises(
         NotCertifiedError, match="the optimum found by the best symmetric similarity is not certified"
     ) as raised:
-        realize(w / w.max(), "euclidean", 0.5)
+        realize(w / w.max(), "euclidean", temperature=0.5)
     found = raised.value.geometry
     assert found.lower_bound == found.entropic_bound < found.optimal_loss

@@ -40,7 +40,6 @@ def loss(found: Realization) -> float:
 
 
 # --- temperatures
-# --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tau", [1e-6, 1e-4, 0.01, 1.0, 1e3, 1e9])
@@ -53,7 +52,7 @@ def test_the_loss_is_that_of_the_embedding_at_every_temperature(similarity: str,
         Weights.soft_supcon([0, 0, 0, 1, 1, 2], 0.1),
         Weights.x_clr(CLOUD, 0.3),
     ):
-        found = realize(weights, similarity, tau)
+        found = realize(weights, similarity, temperature=tau)
         assert found.certified
         assert loss(found) == pytest.approx(found.optimal_loss, abs=2e-9)
 
@@ -73,11 +72,10 @@ def test_temperatures_that_cosines_cannot_resolve_are_refused(tau: float) -> Non
         InvalidInputError, match=r"`temperature` must be from 1e-06 to 1e\+12 with cosine similarity; got"
     ):
         realize(Weights.y_aware(CLOUD), temperature=tau)
-    assert realize(Weights.y_aware(CLOUD), "euclidean", tau).rank == 3
+    assert realize(Weights.y_aware(CLOUD), "euclidean", temperature=tau).rank == 3
 
 
 # --- bandwidths
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bandwidth", [1e-5, 1e-2, 1e5, 1e200])
@@ -88,7 +86,7 @@ def test_weights_beyond_the_range_of_numbers_stay_in_logarithms(bandwidth: float
         expected = -((CLOUD[:, None] - CLOUD[None]) ** 2).sum(axis=-1) / 2 / bandwidth / bandwidth
     pairs = ~np.eye(12, dtype=bool)
     assert weights.log_weights[pairs] == pytest.approx(expected[pairs], rel=1e-12)
-    found = realize(weights, "euclidean", 0.7)
+    found = realize(weights, "euclidean", temperature=0.7)
     assert found.regime == "realizable" and found.rank == (3 if bandwidth < 1e10 else 0)
     assert loss(found) == pytest.approx(found.optimal_loss, abs=1e-9)
 
@@ -135,17 +133,19 @@ def test_zeros_by_underflow_are_said_to_be_such(dtype: type) -> None:
 
 
 # --- rows without weights, hard schemes in few dimensions
-# ----------------------------------------------------------------------------
 
 
 def test_a_row_of_zeros_whose_column_is_not_is_refused() -> None:
     weights = np.ones((5, 5))
     weights[3] = 0.0
-    line = "`weights` must have a positive weight in every row whose column has one; got row 3 of zeros and w_0,3 = 1 (give sample 3"
+    line = (
+        "`weights` must have a positive weight in every row whose column has one; got row 3 of zeros and w_0,3 = 1 "
+        "(give sample 3"
+    )
     with pytest.raises(InvalidInputError, match=re.escape(line)):
-        realize(weights)
+        realize(weights, temperature=0.5)
     weights[:, 3] = 0.0
-    found = realize(weights)
+    found = realize(weights, temperature=0.5)
     assert (
         found.certified
         and "1 samples have no positive: they carry no term of the loss and act as negatives only"
@@ -160,9 +160,9 @@ def test_too_few_dimensions_for_a_star_of_zeros_are_no_limit() -> None:
     """
     star = np.zeros((5, 5))
     star[0, 1:] = star[1:, 0] = 1.0
-    wide = realize(star, "euclidean", 0.5)
+    wide = realize(star, "euclidean", temperature=0.5)
     assert wide.certified and wide.regime == "degenerate" and wide.optimal_loss == pytest.approx(wide.entropic_bound)
-    narrow = realize(star, "euclidean", 0.5, dim=1)
+    narrow = realize(star, "euclidean", temperature=0.5, dim=1)
     assert narrow.bracket is not None and not narrow.certified
     assert narrow.optimal_loss > narrow.entropic_bound + 0.05
     assert loss(narrow) == pytest.approx(narrow.optimal_loss, abs=1e-9)
@@ -170,7 +170,6 @@ def test_too_few_dimensions_for_a_star_of_zeros_are_no_limit() -> None:
 
 
 # --- orders and types
-# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
@@ -178,7 +177,10 @@ def test_the_order_of_samples_does_not_matter(similarity: str) -> None:
     order = np.random.default_rng(1).permutation(12)
     matrix = np.exp(-((CLOUD[:, None] - CLOUD[None]) ** 2).sum(axis=-1) / 2)
     for dim in (None, 2):
-        one, other = realize(matrix, similarity, dim=dim), realize(matrix[np.ix_(order, order)], similarity, dim=dim)
+        one, other = (
+            realize(matrix, similarity, dim=dim, temperature=0.5),
+            realize(matrix[np.ix_(order, order)], similarity, dim=dim, temperature=0.5),
+        )
         assert other.optimal_loss == pytest.approx(one.optimal_loss, abs=1e-9)
         assert (other.regime, other.unique, other.rank) == (one.regime, one.unique, one.rank)
         if dim is None:
@@ -192,7 +194,7 @@ def test_identical_labels_are_one_group_and_the_same_answer() -> None:
     assert weights.sizes.size == 4
     matrix = np.exp(-((labels[:, None] - labels[None]) ** 2).sum(axis=-1) / 2)
     for similarity, tau in (("cosine", 0.5), ("cosine", 3.0), ("euclidean", 0.5)):
-        one, other = realize(weights, similarity, tau), realize(matrix, similarity, tau)
+        one, other = realize(weights, similarity, temperature=tau), realize(matrix, similarity, temperature=tau)
         assert other.optimal_loss == pytest.approx(one.optimal_loss, abs=1e-9) and other.regime == one.regime
         assert loss(one) == pytest.approx(one.optimal_loss, abs=1e-9)
 
@@ -200,6 +202,6 @@ def test_identical_labels_are_one_group_and_the_same_answer() -> None:
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
 def test_every_dimension_of_a_small_problem(similarity: str) -> None:
     weights = Weights.y_aware(CLOUD)
-    losses = [realize(weights, similarity, dim=dim).optimal_loss for dim in range(1, 14)]
+    losses = [realize(weights, similarity, dim=dim, temperature=0.5).optimal_loss for dim in range(1, 14)]
     assert all(after <= before + 1e-9 for before, after in itertools.pairwise(losses))
-    assert losses[-1] == pytest.approx(realize(weights, similarity).optimal_loss, abs=1e-9)
+    assert losses[-1] == pytest.approx(realize(weights, similarity, temperature=0.5).optimal_loss, abs=1e-9)

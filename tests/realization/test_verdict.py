@@ -10,7 +10,7 @@ import pytest
 from helpers.reference import GOLDEN, circle
 
 from optgeom.errors import InvalidInputError
-from optgeom.realization.verdict import judge, realise, soft_supcon_temperature, sphere_of
+from optgeom.realization.verdict import embed, judge, soft_supcon_temperature, sphere_of
 from optgeom.realization.weights import Weights
 
 RNG = np.random.default_rng(0)
@@ -40,19 +40,19 @@ def test_reference_cases(found: dict) -> None:
     assert verdict.attained == found["realizable"]
     assert (verdict.regime == "inconsistent") == (not found["realizable"])
     if verdict.attained:
-        assert row_misfit(weights, realise(weights, verdict), found["similarity"], found["temperature"]) < 1e-10
+        assert row_misfit(weights, embed(weights, verdict), found["similarity"], found["temperature"]) < 1e-10
 
 
 @pytest.mark.parametrize("dim", [None, 2, 16])
 def test_circle_is_realizable_and_unique(dim: int | None) -> None:
     weights = Weights.y_aware(circle(), 1.0, paper=True)
-    verdict = judge(weights, "cosine", 0.5, dim)
+    verdict = judge(weights, "cosine", 0.5, dim=dim)
     assert (verdict.regime, verdict.attained, verdict.unique, verdict.min_dimension) == ("realizable", True, True, 2)
     assert verdict.shift_interval == pytest.approx((1.0, 1.0))
-    embedding = realise(weights, verdict)
+    embedding = embed(weights, verdict)
     assert embedding.shape == (16, dim or 2)
     assert embedding @ embedding.T == pytest.approx(circle() @ circle().T, abs=1e-8)
-    below = judge(weights, "cosine", 0.5, 1)
+    below = judge(weights, "cosine", 0.5, dim=1)
     assert below.regime == "inconsistent"
     assert "embed in dimension 2" in below.remedy
 
@@ -63,28 +63,28 @@ def test_circle_away_from_the_matched_temperature() -> None:
     assert hot.regime == "inconsistent"
     assert "lower the temperature to 0.5" in hot.remedy
     assert hot.margin == pytest.approx(-0.2, abs=1e-12)  # 0.6/0.5 cos + const: 1 - 1.2 on the complement of the labels
-    cold = judge(weights, "cosine", 0.3, 2)
+    cold = judge(weights, "cosine", 0.3, dim=2)
     assert cold.regime == "inconsistent"
     assert "raise the temperature to 0.5" in cold.remedy
     assert judge(weights, "cosine", 0.3).min_dimension == 3
     # bandwidth and radius: sigma^2 / r^2
     scaled = Weights.y_aware(3 * circle() + 7, 1.5)
-    assert judge(scaled, "cosine", 0.25, 2).regime == "realizable"
+    assert judge(scaled, "cosine", 0.25, dim=2).regime == "realizable"
     assert "to 0.25," in judge(scaled, "cosine", 0.3).remedy
 
 
 def test_y_aware_on_a_cloud_is_inconsistent_in_its_dimension() -> None:
     weights = Weights.y_aware(CLOUD)
     for tau in (0.5, 0.01):
-        verdict = judge(weights, "cosine", tau, 3)
+        verdict = judge(weights, "cosine", tau, dim=3)
         assert verdict.regime == "inconsistent"
         assert not verdict.attained
         assert "the labels do not lie on a sphere" in verdict.reason
         with pytest.raises(InvalidInputError, match="`verdict` must be of an attained bound"):
-            realise(weights, verdict)
+            embed(weights, verdict)
     small = judge(weights, "cosine", 0.01)
     assert small.min_dimension == 14  # with n - 1 dimensions a small temperature attains it
-    assert row_misfit(weights, realise(weights, small), "cosine", 0.01) < 1e-9
+    assert row_misfit(weights, embed(weights, small), "cosine", 0.01) < 1e-9
 
 
 def test_the_temperature_searched_for_is_the_border() -> None:
@@ -108,7 +108,7 @@ def test_soft_supcon_on_both_sides(sizes: list[int]) -> None:
     assert above.regime == "inconsistent"
     epsilon = float(re.search(r"epsilon to ([0-9.]+)", above.remedy).group(1))
     assert judge(Weights.soft_supcon(labels, epsilon + 1e-5), "cosine", border * (1 + 1e-6)).regime == "realizable"
-    embedding = realise(weights, at)
+    embedding = embed(weights, at)
     assert embedding[0] @ embedding[-1] == pytest.approx(-0.5, abs=1e-8)
 
 
@@ -120,11 +120,11 @@ def test_dimension_decides_between_unique_and_several() -> None:
         (13, "degenerate", False),
         (14, "degenerate", False),
     ):
-        verdict = judge(weights, "cosine", 0.5, dim)
+        verdict = judge(weights, "cosine", 0.5, dim=dim)
         assert (verdict.regime, verdict.unique) == (regime, unique)
         assert verdict.min_dimension == 3
         if verdict.attained:
-            assert row_misfit(weights, realise(weights, verdict), "cosine", 0.5) < 1e-12
+            assert row_misfit(weights, embed(weights, verdict), "cosine", 0.5) < 1e-12
     assert "several geometries" in verdict.reason
     assert "embed in dimension 3" in verdict.remedy
 
@@ -149,7 +149,7 @@ def test_hard_schemes_reach_the_bound_in_a_limit_only() -> None:
     assert distance.min_dimension == 1
     blocks = np.exp(-((CLOUD[:, None] - CLOUD[None]) ** 2).sum(axis=-1))
     blocks[:7, 7:] = blocks[7:, :7] = 0.0
-    low = judge(Weights.from_matrix(blocks), "euclidean", 1.0, 2)
+    low = judge(Weights.from_matrix(blocks), "euclidean", 1.0, dim=2)
     assert low.regime == "inconsistent"
     assert "embed in dimension 3" in low.remedy
 
@@ -157,14 +157,14 @@ def test_hard_schemes_reach_the_bound_in_a_limit_only() -> None:
 def test_euclidean_depends_on_the_dimension_only() -> None:
     weights = Weights.y_aware(CLOUD)
     for tau in (0.1, 2.0, 30.0):
-        assert judge(weights, "euclidean", tau, 2).regime == "inconsistent"
+        assert judge(weights, "euclidean", tau, dim=2).regime == "inconsistent"
         for dim in (None, 3, 13):
-            verdict = judge(weights, "euclidean", tau, dim)
+            verdict = judge(weights, "euclidean", tau, dim=dim)
             assert (verdict.regime, verdict.unique, verdict.min_dimension) == ("realizable", True, 3)
-            assert realise(weights, verdict).shape == (15, dim or 3)
-        many = judge(weights, "euclidean", tau, 14)
+            assert embed(weights, verdict).shape == (15, dim or 3)
+        many = judge(weights, "euclidean", tau, dim=14)
         assert (many.regime, many.attained, many.unique) == ("degenerate", True, False)
-        assert row_misfit(weights, realise(weights, many), "euclidean", tau) < 1e-10
+        assert row_misfit(weights, embed(weights, many), "euclidean", tau) < 1e-10
 
 
 def test_asymmetric_weights_are_inconsistent() -> None:
@@ -177,11 +177,11 @@ def test_asymmetric_weights_are_inconsistent() -> None:
 
 def test_x_clr_in_a_cold_and_a_matched_room() -> None:
     weights = Weights.x_clr(CLOUD, 0.3)
-    assert judge(weights, "cosine", 0.3, 3).regime == "realizable"
+    assert judge(weights, "cosine", 0.3, dim=3).regime == "realizable"
     hot = judge(weights, "cosine", 0.4)
     assert hot.regime == "inconsistent"
     assert "lower the temperature to 0.3" in hot.remedy
-    cold = judge(weights, "cosine", 0.2, 3)
+    cold = judge(weights, "cosine", 0.2, dim=3)
     assert cold.regime == "inconsistent"
     assert "raise the temperature to 0.3" in cold.remedy
 
@@ -201,8 +201,8 @@ def test_spheres_are_recognised() -> None:
     [
         (lambda w: judge(w, "dot", 0.5), "`similarity` must be one of cosine, euclidean; got 'dot'"),
         (lambda w: judge(w, "cosine", 0.0), "`temperature` must be > 0"),
-        (lambda w: judge(w, "cosine", 0.5, 0), "`dim` must be a whole number >= 1; got 0"),
-        (lambda w: judge(w, "cosine", 0.5, 2.5), "`dim` must be a whole number >= 1; got 2.5"),
+        (lambda w: judge(w, "cosine", 0.5, dim=0), "`dim` must be a whole number >= 1; got 0"),
+        (lambda w: judge(w, "cosine", 0.5, dim=2.5), "`dim` must be a whole number >= 1; got 2.5"),
         (lambda w: judge(w, "cosine", math.nan), "`temperature` must be > 0"),
     ],
 )

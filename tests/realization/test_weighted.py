@@ -26,7 +26,6 @@ Matrix = np.ndarray
 
 
 # --- samples one by one, with plain numpy
-# ----------------------------------------------------------------------------------------------
 
 
 def hollow(n: int) -> Matrix:
@@ -155,7 +154,6 @@ def test_extreme_temperatures_stay_finite(tau: float) -> None:
 
 
 # --- the bound never lies above the loss of any Gram matrix
-# ------------------------------------------------------------------------------
 
 
 def drawn(kind: str, n: int, seed: int) -> Weights:
@@ -248,7 +246,6 @@ def test_a_conic_solver_agrees(kind: str, n: int, tau: float) -> None:
 
 
 # --- tight at the optimum, in groups as apart
-# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.3])
@@ -281,7 +278,6 @@ def test_grouped_and_apart_give_the_same_bound(kind: str) -> None:
 
 
 # --- it can fail
-# ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,6 @@ def kernel(points: np.ndarray, width: float = 2.0) -> np.ndarray:
 
 
 # --- schemes
-# -----------------------------------------------------------------------------------------------------------------------
 
 
 def test_schemes_are_their_formulas() -> None:
@@ -118,7 +117,6 @@ def test_half_a_hundred_thousand_samples_stay_on_groups() -> None:
 
 
 # --- matrices
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_matrix_is_grouped_exactly_whatever_its_diagonal() -> None:
@@ -198,7 +196,6 @@ def test_single_precision_is_remembered() -> None:
 
 
 # --- the bound
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("found", GOLDEN["realize"], ids=lambda found: found["name"])
@@ -240,7 +237,6 @@ def test_tiny_gaps_have_correct_digits() -> None:
 
 
 # --- bad input
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def with_entry(value: float) -> np.ndarray:

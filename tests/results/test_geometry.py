@@ -21,7 +21,6 @@ def geometry(request: pytest.FixtureRequest) -> og.Geometry:
 
 
 # --- prototypes
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 10, 63, 200])
@@ -82,7 +81,6 @@ def test_vectors_of_any_matrix(dim: int | None) -> None:
 
 
 # --- what is read off the Gram matrix
-# -----------------------------------------------------------------------------------------------
 
 
 def test_gram_and_eigenvalues(geometry: og.Geometry) -> None:
@@ -163,7 +161,6 @@ def test_regime(name: str, regime: str) -> None:
 
 
 # --- alignment
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_case_28_mirrored_embeddings_have_distance_zero() -> None:

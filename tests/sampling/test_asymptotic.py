@@ -10,13 +10,14 @@ import math
 
 import numpy as np
 import pytest
+from helpers.maps import RingsToFibonacci
 from scipy import integrate, special
 
 from optgeom.errors import InvalidInputError
 from optgeom.sampling.asymptotic import asymptotic_loss, infimum, orthogonal_loss
 from optgeom.sampling.caps import Cap
 from optgeom.sampling.conditionals import Mixture, Slice, VonMisesFisher
-from optgeom.sampling.maps import GreatCircles, RingsToFibonacci, fibonacci
+from optgeom.sampling.maps import GreatCircles, fibonacci
 from optgeom.sampling.quadrature import positive_rule, sphere_rule, support_rule
 
 TAU = 0.3
@@ -133,7 +134,7 @@ def test_rules_integrate_polynomials_and_densities():
         (lambda: asymptotic_loss(FULL, 0.0), "`temperature` must be > 0"),
         (lambda: asymptotic_loss(FULL, TAU, rho=1.5), r"`rho` must be in \[0, 1\]"),
         (lambda: asymptotic_loss(FULL, TAU, lambda z: 2 * z), "`mapping` must return unit rows"),
-        (lambda: asymptotic_loss(FULL, TAU, lambda z: z[:1]), "`mapping` must return a row for each"),
+        (lambda: asymptotic_loss(FULL, TAU, lambda z: z[:1]), "`mapping` must return one row per latent"),
         (
             lambda: asymptotic_loss(VonMisesFisher(4, 1.0), TAU, method="quadrature"),
             "`method` must be monte-carlo in dimension 4",

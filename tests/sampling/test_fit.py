@@ -26,7 +26,7 @@ def drawn(law, n, seed=0):
 
 
 def fitted(pairs, convention="theory"):
-    return fit(pairs, diversity(pairs), convention)
+    return fit(pairs, diversity(pairs), convention=convention)
 
 
 def test_estimate_is_that_of_scipy():
@@ -65,10 +65,13 @@ def test_slices_against_a_scan_of_the_likelihood(convention):
 @pytest.mark.parametrize(
     "law",
     [
-        VonMisesFisher(3, 1 / 0.3), VonMisesFisher(10, 5.0), Slice(3, 1 / 0.3, (2,)), Slice(3, 1 / 0.3, (2,), "reported"),
+        VonMisesFisher(3, 1 / 0.3),
+        VonMisesFisher(10, 5.0),
+        Slice(3, 1 / 0.3, (2,)),
+        Slice(3, 1 / 0.3, (2,), "reported"),
         Slice(5, 8.0, (3, 4)),
     ],
-)  # fmt: skip
+)
 def test_interval_covers_as_often_as_it_says(law):
     """200 sets of 100 pairs: 95 % with a standard error of 1.5 %, so that 90.5 to 99.5 % is three of them."""
     covered = 0

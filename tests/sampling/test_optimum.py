@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.maps import Twist
 
 from optgeom.errors import InvalidInputError
 from optgeom.realization.api import realize
@@ -12,7 +13,7 @@ from optgeom.sampling.asymptotic import asymptotic_loss
 from optgeom.sampling.bracket import best_in_dimension
 from optgeom.sampling.caps import Cap
 from optgeom.sampling.conditionals import Mixture, Slice, VonMisesFisher
-from optgeom.sampling.maps import GreatCircles, Twist, fibonacci
+from optgeom.sampling.maps import GreatCircles, fibonacci
 from optgeom.sampling.optimum import global_optimum
 from optgeom.sampling.points import point_set
 
@@ -73,7 +74,6 @@ def test_forty_rings_on_fibonacci_points():
 
 
 # --- full support
-# ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [None, 0, 1])
@@ -119,7 +119,6 @@ def test_full_support_with_the_anchor():
 
 
 # --- support-corrected
-# -------------------------------------------------------------------------------------------------------------------
 
 
 def test_corrected_loss_in_the_theory_convention():

@@ -22,7 +22,6 @@ def pairs(law, n=500, seed=0):
 
 
 # --- Python
-# ------------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,7 @@ def pairs(law, n=500, seed=0):
     ],
 )
 def test_one_fixed_coordinate(convention, identity, optimum, apart, corrected, maps):
-    found = og.recover(3, fixed=1, convention=convention)
+    found = og.recover(latent_dim=3, fixed=1, convention=convention, temperature=0.3)
     assert found.diversity.holds is False and found.fixed_dimensions == 1
     assert found.effective_dimension == pytest.approx(2, abs=1e-9)
     assert found.loss_identity == pytest.approx(identity, abs=1e-4)
@@ -47,13 +46,13 @@ def test_one_fixed_coordinate(convention, identity, optimum, apart, corrected, m
 
 
 def test_full_support():
-    found = og.recover(4, **SMALL)
+    found = og.recover(latent_dim=4, temperature=0.3, **SMALL)
     assert found.diversity.holds and found.recoverable and found.unique
     assert (
         found.loss_identity == found.loss_best_in_dimension == pytest.approx(found.loss_optimum_any_dimension, abs=1e-9)
     )
     assert found.corrected_gap == 0 and found.corrected.rho == 1.0
-    loose = og.recover(3, kappa=0.8 / TAU, **SMALL)
+    loose = og.recover(latent_dim=3, kappa=0.8 / TAU, temperature=0.3, **SMALL)
     assert loose.diversity.holds and not loose.recoverable and not loose.unique
     # Beaten in four dimensions, in three by nothing that was found.
     assert loose.optimum.rank == 4 and 0 <= loose.in_dimension.gain < 1e-5
@@ -65,7 +64,7 @@ def test_full_support():
 )
 def test_extreme_concentrations(law, dimension):
     """From uniform positives (every point has the same law) to positives that are the nearest point."""
-    found = og.recover(dimension, **law, **SMALL)
+    found = og.recover(latent_dim=dimension, temperature=0.3, **law, **SMALL)
     assert found.optimum.certified
     assert found.loss_optimum_any_dimension - 1e-9 <= found.loss_best_in_dimension <= found.loss_identity + 1e-12
     z = found.optimum.held.points
@@ -89,7 +88,7 @@ def test_pairs_of_a_slice(convention, d):
 
 
 def test_pairs_without_a_fixed_direction():
-    found = og.recover(pairs=pairs(VonMisesFisher(3, 4.0), 4000), **SMALL)
+    found = og.recover(pairs=pairs(VonMisesFisher(3, 4.0), 4000), temperature=0.3, **SMALL)
     assert found.diversity.holds is None and found.fixed_dimensions == 0
     assert isinstance(found.conditional, VonMisesFisher) and found.conditional.kappa == pytest.approx(4.0, rel=0.06)
 
@@ -97,30 +96,32 @@ def test_pairs_without_a_fixed_direction():
 def test_extremes_of_pairs():
     independent = np.random.default_rng(3).standard_normal((2, 2000, 3))
     independent /= np.linalg.norm(independent, axis=-1, keepdims=True)
-    assert og.recover(pairs=og.Pairs.of(*independent), **SMALL).conditional.kappa < 0.2
+    assert og.recover(pairs=og.Pairs.of(*independent), temperature=0.3, **SMALL).conditional.kappa < 0.2
     still = pairs(VonMisesFisher(3, 1.0))
     with pytest.raises(InvalidInputError, match="`pairs` must vary in some direction"):
-        og.recover(pairs=og.Pairs.of(still.z, still.z))
+        og.recover(pairs=og.Pairs.of(still.z, still.z), temperature=0.3)
 
 
 def test_other_laws():
-    capped = og.recover(conditional=Cap(3, 60.0, 2.0), **SMALL)
+    capped = og.recover(conditional=Cap(3, 60.0, 2.0), temperature=0.3, **SMALL)
     assert capped.diversity.holds is False and capped.fixed_dimensions == 0 and capped.asymptotic_infimum is None
     assert capped.optimum.certified and capped.as_dict()["convention"] is None
-    mixed = og.recover(conditional=Mixture((VonMisesFisher(3, 20.0), VonMisesFisher(3, 1.0)), (0.5, 0.5)), **SMALL)
+    mixed = og.recover(
+        conditional=Mixture((VonMisesFisher(3, 20.0), VonMisesFisher(3, 1.0)), (0.5, 0.5)), temperature=0.3, **SMALL
+    )
     assert mixed.diversity.holds and mixed.optimum.certified
 
 
 def test_maps_into_more_dimensions_than_points():
-    found = og.recover(3, fixed=1, dim=2000, **SMALL)
-    enough = og.recover(3, fixed=1, dim=60, **SMALL)
+    found = og.recover(latent_dim=3, fixed=1, dim=2000, temperature=0.3, **SMALL)
+    enough = og.recover(latent_dim=3, fixed=1, dim=60, temperature=0.3, **SMALL)
     assert found.in_dimension.dimension == 2000 and found.loss_best_in_dimension == enough.loss_best_in_dimension
     assert found.loss_best_in_dimension == pytest.approx(found.loss_optimum_any_dimension, abs=1e-6)
 
 
 def test_not_certified_carries_the_optimum():
     with pytest.raises(NotCertifiedError, match="is not certified") as caught:
-        og.recover(3, fixed=1, tolerance=1e-15, **SMALL)
+        og.recover(latent_dim=3, fixed=1, tolerance=1e-15, temperature=0.3, **SMALL)
     found = caught.value.geometry
     assert found.optimum.loss > 0 and not found.certified and not found.as_dict()["certificate"]["certified"]
     assert found.verdict.startswith("not certified, so only an indication: the loss does not recover the latents")
@@ -129,10 +130,10 @@ def test_not_certified_carries_the_optimum():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fixed": 3}, "`fixed` must be below dimension 3; got 3"),
+        ({"fixed": 3}, "`fixed` must be below `latent_dim` 3; got 3"),
         ({"fixed": 1, "slices": 1}, "`slices` must be a whole number >= 2"),
         ({"fixed": -1}, "`fixed` must be a whole number >= 0"),
-        ({"dimension": 1}, "`dimension` must be a whole number >= 2"),
+        ({"latent_dim": 1}, "`latent_dim` must be a whole number >= 2"),
         ({"kappa": -1.0}, "`kappa` must be >= 0"),
         ({"temperature": 0.0}, "`temperature` must be > 0"),
         ({"rho": 1.5}, r"`rho` must be in \[0, 1\]"),

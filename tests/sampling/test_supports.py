@@ -1,4 +1,4 @@
-"""Points in cyclic order, supports of caps and mixtures, what a support determines, and normalisers in many dimensions."""
+"""Points in cyclic order, supports of caps and mixtures, what a support determines, normalisers in many dimensions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from optgeom.sampling.asymptotic import asymptotic_loss
 from optgeom.sampling.caps import Cap
 from optgeom.sampling.completion import is_determined
 from optgeom.sampling.conditionals import Mixture, Slice, VonMisesFisher
-from optgeom.sampling.cyclic import cyclic_points
 from optgeom.sampling.maps import fibonacci
 from optgeom.sampling.optimum import global_optimum
-from optgeom.sampling.points import point_set
+from optgeom.sampling.points import cyclic_points, point_set
 
 TAU = 0.3
 
@@ -58,7 +57,6 @@ def test_higher_slices_are_as_good_as_any():
 
 
 # --- caps
-# --------------------------------------------------------------------------------------------------------------------------------
 
 
 def test_corrected_negatives_of_a_cap_come_from_the_cap():
@@ -116,7 +114,6 @@ def test_what_determines_all_cosines():
 
 
 # --- mixtures on slices
-# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_mixture_of_slices_is_the_mixture_of_their_rows():
@@ -142,7 +139,6 @@ def test_few_pairs_that_change_everything_do_not_make_the_latents_optimal():
 
 
 # --- Bessel functions
-# --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

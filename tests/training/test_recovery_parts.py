@@ -9,10 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from helpers.maps import Twist  # noqa: E402
+
 from optgeom.errors import IncompatibleError, InvalidInputError  # noqa: E402
 from optgeom.sampling.asymptotic import asymptotic_loss  # noqa: E402
 from optgeom.sampling.conditionals import Slice, VonMisesFisher  # noqa: E402
-from optgeom.sampling.maps import Twist  # noqa: E402
 from optgeom.sampling.points import point_set  # noqa: E402
 from optgeom.training import generators  # noqa: E402
 from optgeom.training.batch_norm import refresh_statistics  # noqa: E402

@@ -64,7 +64,7 @@ def test_the_page_states_the_limit_of_the_temperature(encoder):
     assert f"above T = {limit:.3f}" in x_clr_captions.PAGE.read_text(encoding="utf-8")
     weights = Weights.x_clr(np.repeat(labels, x_clr_captions.COUNTS, axis=0), x_clr_captions.LABEL_TEMPERATURE)
     for temperature, regime in ((0.999 * limit, "realizable"), (1.001 * limit, "inconsistent")):
-        assert realize(weights, "cosine", temperature).regime == regime
+        assert realize(weights, "cosine", temperature=temperature).regime == regime
 
 
 def test_the_page_states_the_angles_of_supcon():
