@@ -126,5 +126,5 @@ def test_inputs_that_are_refused(z, h, words):
 
 
 def test_public_name():
-    assert og.latent_recovery is latent_recovery
-    assert og.latent_recovery(np.eye(3), np.eye(3)).as_dict()["linear_r2"] == pytest.approx(1.0)
+    assert og.metrics.latent_recovery is latent_recovery
+    assert og.metrics.latent_recovery(np.eye(3), np.eye(3)).as_dict()["linear_r2"] == pytest.approx(1.0)

@@ -175,10 +175,33 @@ def test_works_without_the_optional_packages():
     assert done.stdout.strip() == "True"
 
 
-def test_import_loads_nothing_slow():
-    slow = ("cvxpy", "clarabel", "torch", "matplotlib", "pyarrow", "rich", "typer")
-    done = run_python(f"import sys, optgeom\nprint([name for name in {slow} if name in sys.modules])")
-    assert done.stdout.strip() == "[]", done.stderr
+def loaded_by(code: str) -> set[str]:
+    """Top-level packages that a fresh interpreter has loaded after this code."""
+    done = run_python(f"{code}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})")
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_import_loads_no_package_beyond_the_standard_library():
+    before = loaded_by("import pathlib")
+    assert loaded_by("import optgeom") - before <= {"optgeom", *sys.stdlib_module_names}
+
+
+def test_solving_loads_no_optional_package():
+    code = "import optgeom as og\nog.solve(og.ClassDistribution.from_counts([5, 3, 1]), og.SupCon())"
+    assert loaded_by(code) & {*OPTIONAL, "rich", "typer", "pandas"} == set()
+
+
+@pytest.mark.parametrize(
+    "command", [["--help"], ["solve", "--help"], ["scan", "--help"], ["train", "encoder", "--help"]]
+)
+def test_help_loads_no_numpy(command):
+    code = (
+        f"import sys\nsys.argv[1:] = {command}\nfrom optgeom_cli.main import app\ntry: app()\nexcept SystemExit: pass"
+    )
+    modules = loaded_by(code)
+    assert "typer" in modules
+    assert modules & {"numpy", "scipy", "rich", *OPTIONAL} == set()
 
 
 @pytest.mark.parametrize("name", optgeom.__all__)
@@ -188,6 +211,21 @@ def test_public_names_are_documented(name):
     assert not doc.startswith(f"{name}("), "the docstring that a dataclass makes of its fields says nothing"
 
 
-def test_public_names_are_sorted_and_there():
-    assert list(optgeom.__all__) == sorted(optgeom.__all__)
-    assert all(hasattr(optgeom, name) for name in optgeom.__all__)
+def test_each_public_name_stands_once_where_type_checkers_read_it():
+    stub = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
+    names = [alias for line in stub.body if isinstance(line, ast.ImportFrom) for alias in line.names]
+    assert len({alias.name for alias in names}) == len(names)
+    assert all(alias.asname == alias.name for alias in names), "only `x as x` is public to a type checker"
+    assert set(optgeom.__all__) < {alias.name for alias in names} <= set(dir(optgeom))
+    assert {alias.name for alias in names} - set(optgeom.__all__) == {"GeometryMonitor"}, "names that need an extra"
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="module 'optgeom' has no attribute 'solved'"):
+        _ = optgeom.solved
+
+
+def test_a_name_that_needs_an_extra_says_which():
+    code = "import sys\nsys.modules['torch'] = None\nfrom optgeom import *\nimport optgeom\noptgeom.GeometryMonitor"
+    done = run_python(code)
+    assert "MissingDependencyError: `GeometryMonitor` needs torch: pip install 'optgeom[torch]'" in done.stderr
