@@ -18,9 +18,9 @@ from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_op
 
 if TYPE_CHECKING:
     from optgeom.training.data import LabelledData
-    from optgeom.training.distance import GramDistance
-    from optgeom.training.encoder_run import EncoderRun
+    from optgeom.training.encoder import EncoderRun
     from optgeom.training.features import FeatureRun
+    from optgeom.training.task import GramDistance
 
 train = typer.Typer(
     help="Train free features or an encoder, and compare the class means with the optimum.",
@@ -55,8 +55,7 @@ def features(
         ),
     ] = False,
     dim: Annotated[int | None, typer.Option("--dim", help="Embedding dimension (number of classes).")] = None,
-    anchors: Annotated[int, typer.Option("--anchors", help="infonce: anchors of a random batch.")] = 2048,
-    steps: Annotated[int, typer.Option("--steps", help="Updates.")] = 15000,
+    anchors: Annotated[int, typer.Option("--anchors", help="infonce: anchors per random batch.")] = 2048,
     *,
     run_options: options.FeatureRunOptions,
 ) -> None:
@@ -72,24 +71,23 @@ def features(
             "--anchors goes with --loss infonce; batches of supcon have --batch-size images (give that one)"
         )
     run_options.check_outputs()
-    out, resume = run_options.out, run_options.resume
-    from optgeom.training.requirements import require_torch
+    from optgeom.training import require_torch
 
     require_torch()
     classes, loss = class_options.read(), loss_options.read()
+    run_options.use_threads()
     from optgeom.training.features import train_features
 
     train_means = functools.partial(train_features, classes, dim=dim, anchors=anchors, seed=run_options.seed)
+    out = run_options.out
     if exact:
-        run_options.use_threads()
         if out is not None:
             out.mkdir(exist_ok=True)
         run = train_means(loss)
     else:
-        settings = run_options.settings(steps, learning_rate=0.03)
-        loss = options.sampled_loss(loss, FEATURES_BATCH)
+        settings, loss = run_options.settings(), loss.sampled(FEATURES_BATCH)
         with options.interruptible():
-            run = train_means(loss, settings, folder=out, resume=resume, progress=True)
+            run = train_means(loss, settings=settings, folder=out, resume=run_options.resume, progress=True)
     content = _features_content(run)
     files: dict[str, Path] = {}
     if out is not None:
@@ -101,7 +99,7 @@ def features(
         files["means"] = out / "means.npz"
         with atomic_path(files["means"]) as temporary:
             np.savez(temporary, means=run.means, names=np.asarray(run.geometry.names))
-    options.write_common(files, run_options, run.records, run.geometry, content)
+    options.write_results(run_options, files=files, records=run.records, geometry=run.geometry, content=content)
     _show(content, run_options.json_output)
 
 
@@ -118,7 +116,7 @@ def encoder(
         Path, typer.Option("--data-root", metavar="DIR", help="Where torchvision finds its files.")
     ] = Path("data"),
     holdout: Annotated[
-        float, typer.Option("--holdout", help="Share of each class that is not trained on, but measured.")
+        float, typer.Option("--holdout", help="Share of each class that is not trained on but measured.")
     ] = 0.0,
     arch: Annotated[Arch, typer.Option("--arch", help="mlp, cnn or resnet18.")] = Arch.MLP,
     dim: Annotated[int, typer.Option("--dim", help="Embedding dimension.")] = 32,
@@ -130,7 +128,6 @@ def encoder(
     ] = False,
     noise: Annotated[float | None, typer.Option("--noise", help="Standard deviation of the noise of a view.")] = None,
     shift: Annotated[int | None, typer.Option("--shift", help="Pixels that a view is moved by, at most.")] = None,
-    steps: Annotated[int, typer.Option("--steps", help="Updates.")] = 1500,
     *,
     run_options: options.EncoderRunOptions,
 ) -> None:
@@ -141,36 +138,35 @@ def encoder(
     --batch-size has batches of 64 images.
     """
     run_options.check_outputs()
-    out, resume, seed = run_options.out, run_options.resume, run_options.seed
-    from optgeom.training.requirements import require_torch
+    from optgeom.training import require_torch
 
     require_torch()
     from optgeom_cli.class_input import sampler_power
 
     power = sampler_power(class_options.sampler)
-    loss = options.sampled_loss(loss_options.read(), ENCODER_BATCH)
-    samples, held_out = _data(data, data_root, class_options, holdout, seed)
-    settings = run_options.settings(steps, learning_rate=1e-3, amp=run_options.amp.value)
-    from optgeom.training.augmentation import usual_augmentation
-    from optgeom.training.encoder_run import train_encoder, weights_of
+    loss = loss_options.read().sampled(ENCODER_BATCH)
+    samples, held_out = _data(data, data_root, class_options, holdout=holdout, seed=run_options.seed)
+    run_options.use_threads()
+    settings, out = run_options.settings(), run_options.out
+    from optgeom.training.batches import usual_augmentation
+    from optgeom.training.encoder import train_encoder
 
     usual = usual_augmentation(tuple(samples.inputs.shape[1:]), samples.mirrored)
+    shift, noise = usual.shift if shift is None else shift, usual.noise if noise is None else noise
     with options.interruptible():
         run = train_encoder(
             samples,
             loss,
-            settings,
+            settings=settings,
             arch=arch.value,
             dim=dim,
             batch=rows,
             sampler_power=power,
             shuffled=shuffled,
-            augmentation=dataclasses.replace(
-                usual, shift=usual.shift if shift is None else shift, noise=usual.noise if noise is None else noise
-            ),
+            augmentation=dataclasses.replace(usual, shift=shift, noise=noise),
             held_out=held_out,
             folder=out,
-            resume=resume,
+            resume=run_options.resume,
             progress=True,
         )
     content = _encoder_content(run, samples)
@@ -184,25 +180,25 @@ def encoder(
         files = {"log": out / "log.jsonl", "checkpoint": out / "checkpoint.pt", "encoder": out / "encoder.pt"}
         files["embeddings"] = out / "embeddings.npz"
         with atomic_path(files["encoder"]) as temporary:
-            torch.save(weights_of(run.encoder), temporary)
+            torch.save({name: value.cpu() for name, value in run.encoder.state_dict().items()}, temporary)
         with atomic_path(files["embeddings"]) as temporary:
             np.savez(temporary, embeddings=run.embeddings, labels=run.labels)
-    options.write_common(files, run_options, run.loop.records, run.geometry, content)
+    options.write_results(run_options, files=files, records=run.loop.records, geometry=run.geometry, content=content)
     _show(content, run_options.json_output)
 
 
 def _data(
-    source: str, root: Path, classes: ClassOptions, holdout: float, seed: int
+    source: str, root: Path, classes: ClassOptions, *, holdout: float, seed: int
 ) -> tuple[LabelledData, LabelledData]:
     """The samples to train with, and those that are held out."""
     from optgeom.training.data import hold_out, load_data, long_tailed
 
     if classes.labels is not None:
         raise UsageError(
-            "--labels is no source of classes here: the data have their labels (leave it out, or give --counts)"
+            "--labels is not a source of classes here: the data have their labels (leave it out, or give --counts)"
         )
-    samples = load_data(source, root)
-    # Options other than the sampler, which is for the draws.
+    samples = load_data(source, root=root)
+    # The sampler is for the draws, all other options are for the subset.
     wanted = dataclasses.replace(classes, sampler=None)
     if wanted.given:
         samples = long_tailed(samples, wanted.read(), seed)
@@ -210,44 +206,44 @@ def _data(
 
 
 def _features_content(run: FeatureRun) -> dict[str, Any]:
-    found = run.geometry
+    geometry = run.geometry
     return {
         "kind": "features",
-        "num_classes": found.num_classes,
-        "names": list(found.names),
-        "proportions": found.proportions.tolist(),
-        "loss": found.loss,
+        "num_classes": geometry.num_classes,
+        "names": list(geometry.names),
+        "proportions": geometry.proportions.tolist(),
+        "loss": geometry.loss,
         "geometry": run.distance.as_dict(),
         "losses": {
             "final": run.records[-1]["loss"],
             "population": run.risk,
-            "optimal": found.risk,
-            "excess": run.risk - found.risk,
+            "optimal": geometry.risk,
+            "excess": run.risk - geometry.risk,
         },
         "steps": run.records[-1]["step"],
         "gram": run.gram.tolist(),
     }
 
 
-def _distance(found: GramDistance, names: Sequence[str]) -> dict[str, Any]:
-    """Its figures, with the classes that they leave out by name."""
-    return {**found.as_dict(), "without_direction": [names[c] for c in found.without_direction]}
+def _distance(distance: GramDistance, names: Sequence[str]) -> dict[str, Any]:
+    """Figures of the distance, with the names of the classes that they leave out."""
+    return {**distance.as_dict(), "without_direction": [names[c] for c in distance.without_direction]}
 
 
 def _encoder_content(run: EncoderRun, data: LabelledData) -> dict[str, Any]:
-    found = run.geometry
+    geometry = run.geometry
     return {
         "kind": "encoder",
         "data": data.source,
-        "num_classes": found.num_classes,
-        "names": list(found.names),
+        "num_classes": geometry.num_classes,
+        "names": list(geometry.names),
         "counts": data.counts.tolist(),
-        "proportions": found.proportions.tolist(),
-        "loss": found.loss,
-        "geometry": _distance(run.distance, found.names),
+        "proportions": geometry.proportions.tolist(),
+        "loss": geometry.loss,
+        "geometry": _distance(run.distance, geometry.names),
         "from_simplex": run.simplex.as_dict(),
-        "held_out": None if run.held_out is None else _distance(run.held_out, found.names),
-        "losses": {"final": run.loop.loss, "optimal": found.risk},
+        "held_out": None if run.held_out is None else _distance(run.held_out, geometry.names),
+        "losses": {"final": run.loop.loss, "optimal": geometry.risk},
         "steps": run.loop.records[-1]["step"],
         "validation": run.validation.as_dict(),
     }

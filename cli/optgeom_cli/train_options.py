@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +18,13 @@ from optgeom_cli.output import UsageError, check_picture, notice
 
 if TYPE_CHECKING:
     from optgeom.geometry import Geometry
-    from optgeom.losses.base import Loss
     from optgeom.training.settings import Settings
 
-_RUN = "Run"
-_OUTPUT = "Output"
+_run = functools.partial(typer.Option, rich_help_panel="Run")
+_output = functools.partial(typer.Option, rich_help_panel="Output")
 MOST_THREADS = 1024
 NO_MEMORY = ("allocate memory", "out of memory", "enough memory")  # as torch says it on the CPU and on CUDA
-OF_RANDOM_BATCHES = (
-    "steps", "anchors", "learning_rate", "optimizer", "average_from", "accumulate", "device", "log_every", "checkpoint_every", "resume",
-)  # fmt: skip
+OF_EXACT_RUNS = {"seed", "threads", "out", "json_output", "plot"}  # all others are of random batches
 
 
 class Optimizer(enum.StrEnum):
@@ -45,61 +42,33 @@ class Precision(enum.StrEnum):
     FP16 = "fp16"
 
 
-RateOption = Annotated[
-    float | None,
-    typer.Option("--learning-rate", help="At its peak; half a cosine brings it to 0.", rich_help_panel=_RUN),
-]
-OptimizerOption = Annotated[
-    Optimizer, typer.Option("--optimizer", help="adam or sgd (momentum 0.9).", rich_help_panel=_RUN)
-]
-AverageOption = Annotated[
-    float,
-    typer.Option(
-        "--average-from", help="Share of the steps before iterates are averaged; 1: no average.", rich_help_panel=_RUN
-    ),
-]
-AccumulateOption = Annotated[int, typer.Option("--accumulate", help="Batches a step.", rich_help_panel=_RUN)]
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.", rich_help_panel=_RUN)]
-AmpOption = Annotated[Precision, typer.Option("--amp", help="Forward pass in half precision.", rich_help_panel=_RUN)]
-SeedOption = Annotated[int, typer.Option("--seed", help="Of everything that is random.", rich_help_panel=_RUN)]
-ThreadsOption = Annotated[int, typer.Option("--threads", help="Threads of torch on the CPU.", rich_help_panel=_RUN)]
-LogEveryOption = Annotated[
-    int, typer.Option("--log-every", help="Steps between two lines of the log.", rich_help_panel=_RUN)
-]
-CheckpointOption = Annotated[
-    int, typer.Option("--checkpoint-every", help="Steps between two checkpoints.", rich_help_panel=_RUN)
-]
-ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Go on with the run in --out; give the same options.", rich_help_panel=_RUN)
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Folder for log, checkpoint and results.", rich_help_panel=_OUTPUT),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_OUTPUT)]
-PlotOption = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Draw the run: .png, .svg or .pdf.", rich_help_panel=_OUTPUT),
-]
+StepsOption = Annotated[int, _run("--steps", help="Updates.")]
+RateOption = Annotated[float, _run("--learning-rate", help="At its peak; half a cosine brings it to 0.")]
+DeviceOption = Annotated[str, _run("--device", help="auto, cpu, cuda or cuda:1.")]
+LogEveryOption = Annotated[int, _run("--log-every", help="Steps between two lines of the log.")]
+CheckpointOption = Annotated[int, _run("--checkpoint-every", help="Steps between two checkpoints.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How to train, and what to write; both commands have their own defaults for some."""
+    """How to train, and what to write; options with the name of a field of `Settings` are that field."""
 
-    learning_rate: RateOption = None
-    optimizer: OptimizerOption = Optimizer.ADAM
-    average_from: AverageOption = 0.5
-    accumulate: AccumulateOption = 1
+    steps: StepsOption = 1500
+    learning_rate: RateOption = 1e-3
+    optimizer: Annotated[Optimizer, _run("--optimizer", help="adam or sgd (momentum 0.9).")] = Optimizer.ADAM
+    average_from: Annotated[
+        float, _run("--average-from", help="Share of the steps before iterates are averaged; 1: no average.")
+    ] = 0.5
+    accumulate: Annotated[int, _run("--accumulate", help="Batches per step.")] = 1
     device: DeviceOption = "auto"
-    seed: SeedOption = 0
-    threads: ThreadsOption = 1
+    seed: Annotated[int, _run("--seed", help="Of everything that is random.")] = 0
+    threads: Annotated[int, _run("--threads", help="Threads of torch on the CPU.")] = 1
     log_every: LogEveryOption = 100
     checkpoint_every: CheckpointOption = 500
-    resume: ResumeOption = False
-    out: OutOption = None
-    json_output: JsonOption = False
-    plot: PlotOption = None
+    resume: Annotated[bool, _run("--resume", help="Go on with the run in --out; give the same options.")] = False
+    out: Annotated[Path | None, _output("--out", metavar="DIR", help="Folder for log, checkpoint and results.")] = None
+    json_output: Annotated[bool, _output("--json", help="One JSON object on stdout.")] = False
+    plot: Annotated[Path | None, _output("--plot", metavar="FILE", help="Draw the run: .png, .svg or .pdf.")] = None
 
     def check_outputs(self) -> None:
         """Refuse what cannot be written before the run, not after it."""
@@ -115,15 +84,6 @@ class RunOptions:
         if plot is not None:
             check_picture(plot)
 
-    def refuse_with_exact(self, ctx: typer.Context) -> None:
-        """Refuse options of random batches beside --exact, which would do nothing."""
-        given = [f"--{name.replace('_', '-')}" for name in OF_RANDOM_BATCHES if was_given(ctx, name)]
-        if given:
-            others = "it goes to the optimum by L-BFGS in seconds"
-            raise UsageError(
-                f"{', '.join(given)} and --exact exclude each other: {others}, without random batches (leave one out)"
-            )
-
     def use_threads(self) -> None:
         """Set the number of threads of torch."""
         import torch
@@ -133,60 +93,57 @@ class RunOptions:
         number = _checks.integer("threads", self.threads, at_least=1)
         if number > MOST_THREADS:
             raise UsageError(
-                f"--threads must be at most {MOST_THREADS}; got {number} (one a core is the most that helps)"
+                f"--threads must be at most {MOST_THREADS}; got {number} (more than one per core does not help)"
             )
         torch.set_num_threads(number)
 
-    def settings(self, steps: int, learning_rate: float, **more: Any) -> Settings:
-        """Settings of the run, with the learning rate of the command where none was given.
-
-        Sets the number of threads.
-        """
+    def settings(self) -> Settings:
+        """Settings of the run."""
         from optgeom.training.settings import Settings
 
-        self.use_threads()
-        return Settings(
-            steps=steps,
-            learning_rate=learning_rate if self.learning_rate is None else self.learning_rate,
-            optimizer=self.optimizer.value,
-            average_from=self.average_from,
-            accumulate=self.accumulate,
-            device=self.device,
-            seed=self.seed,
-            log_every=self.log_every,
-            checkpoint_every=self.checkpoint_every,
-            **more,
-        )
+        names = {field.name for field in dataclasses.fields(Settings)}
+        return Settings(**{name: value for name, value in vars(self).items() if name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureRunOptions(RunOptions):
     """Steps on free class means are short and many."""
 
+    steps: StepsOption = 15000
+    learning_rate: RateOption = 0.03
     device: DeviceOption = "cpu"
     log_every: LogEveryOption = 500
     checkpoint_every: CheckpointOption = 5000
+
+    def refuse_with_exact(self, ctx: typer.Context) -> None:
+        """Refuse options of random batches beside --exact, which would do nothing."""
+        names = [field.name for field in dataclasses.fields(self) if field.name not in OF_EXACT_RUNS]
+        given = [f"--{name.replace('_', '-')}" for name in (*names, "anchors") if was_given(ctx, name)]
+        if given:
+            others = "it goes to the optimum by L-BFGS in seconds"
+            raise UsageError(
+                f"{', '.join(given)} and --exact exclude each other: {others}, without random batches (leave one out)"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderRunOptions(RunOptions):
     """An encoder may run in half precision."""
 
-    amp: AmpOption = Precision.OFF
+    amp: Annotated[Precision, _run("--amp", help="Forward pass in half precision.")] = Precision.OFF
 
 
 def was_given(ctx: typer.Context, name: str) -> bool:
-    """Whether the user gave this option, be it with the value that it has by default."""
+    """True if the option was set explicitly, even to its default."""
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """A run that was asked to stop ends as shells expect, with 128 and the number of the signal, and one line that says
-    how to go on.
+    """End an interrupted run as shells expect: with 128 plus the signal, and one line that says how to go on.
 
-    What does not fit into memory is an error of one line as well; torch has no class of its own for it on the CPU.
+    Too little memory is an error of one line as well; torch has no class of its own for it on the CPU.
     """
     from optgeom.errors import SolverError
     from optgeom.training.stops import TrainingInterruptedError
@@ -200,28 +157,19 @@ def interruptible() -> Iterator[None]:
         if not any(words in str(error) for words in NO_MEMORY):
             raise
         raise SolverError(
-            "not enough memory for such batches (take fewer samples or anchors of a batch, or a smaller --dim)"
+            "not enough memory for such batches (take fewer samples or anchors per batch, or a smaller --dim)"
         ) from error
 
 
-def sampled_loss(loss: Loss, batch: int) -> Loss:
-    """A loss that random batches have.
-
-    SupCon without a batch size (the limit) takes `batch`, and its optimum is that of this size.
-    """
-    from optgeom.losses import SupCon
-
-    if isinstance(loss, SupCon) and loss.batch_size == math.inf:
-        return dataclasses.replace(loss, batch_size=batch)
-    return loss
-
-
-def write_common(
-    files: dict[str, Path], run: RunOptions, records: list[dict[str, Any]], geometry: Geometry, content: dict[str, Any]
+def write_results(
+    run: RunOptions,
+    *,
+    files: dict[str, Path],
+    records: list[dict[str, Any]],
+    geometry: Geometry,
+    content: dict[str, Any],
 ) -> None:
-    """Geometry, results and picture; the names of the files are added to `files`."""
-    from optgeom.inputs.files import write_text
-
+    """Write geometry, results and picture, and list all files of the run in `content`."""
     out, plot = run.out, run.plot
     if plot is not None:
         from optgeom.plotting import save_figure
@@ -232,8 +180,9 @@ def write_common(
     if out is not None:
         files |= {"geometry": out / "geometry.npz", "result": out / "result.json"}
         geometry.save(files["geometry"])
-        content["files"] = {name: str(path) for name, path in files.items()}
+    content["files"] = {name: str(path) for name, path in files.items()}
+    if out is not None:
         from optgeom.formatting import to_json
+        from optgeom.inputs.files import write_text
 
         write_text(files["result"], json.dumps(to_json(content), allow_nan=False) + "\n")
-    content["files"] = {name: str(path) for name, path in files.items()}

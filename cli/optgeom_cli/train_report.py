@@ -1,4 +1,4 @@
-"""The terminal report of `optgeom train`: what was trained, how far it is from the optimum, which files hold it."""
+"""The terminal report of `optgeom train`: what was trained, how far it is from the optimum, which files it wrote."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ def _lines(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "Written", path
 
 
-def _distance(found: Mapping[str, Any]) -> str:
-    parts = [_degrees(found["max_angle_error_deg"])]
-    if found["num_pairs"]:
-        of = f" of {found['all_pairs']}" if found["num_pairs"] < found["all_pairs"] else ""
-        parts[0] += f" over {found['num_pairs']}{of} pair{'' if found['all_pairs'] == 1 else 's'}"
-    if found["class_r2"] is not None:
+def _distance(distance: Mapping[str, Any]) -> str:
+    parts = [_degrees(distance["max_angle_error_deg"])]
+    if distance["num_pairs"]:
+        total = f" of {distance['all_pairs']}" if distance["num_pairs"] < distance["all_pairs"] else ""
+        parts[0] += f" over {distance['num_pairs']}{total} pair{'' if distance['all_pairs'] == 1 else 's'}"
+    if distance["class_r2"] is not None:
         # A few degrees are a hundred times the differences between cosines that are nearly equal.
         parts.append(
             "class r2 n/a (the optimal cosines hardly differ)"
-            if found["class_r2_weak"]
-            else f"class r2 {found['class_r2']:.6f}"
+            if distance["class_r2_weak"]
+            else f"class r2 {distance['class_r2']:.6f}"
         )
-    if found["relative_frobenius"] is not None:
-        parts.append(f"Gram distance {found['relative_frobenius']:.2g}")
+    if distance["relative_frobenius"] is not None:
+        parts.append(f"Gram distance {distance['relative_frobenius']:.2g}")
     text = ", ".join(parts)
-    lacking = found.get("without_direction", ())
-    if lacking:
-        names = ", ".join(short(name) for name in lacking[:SHOWN_NAMES])
-        more = f" and {len(lacking) - SHOWN_NAMES} more" if len(lacking) > SHOWN_NAMES else ""
-        classes = "class" if len(lacking) == 1 else "classes"
+    unmeasured = distance.get("without_direction", ())
+    if unmeasured:
+        names = ", ".join(short(name) for name in unmeasured[:SHOWN_NAMES])
+        more = f" and {len(unmeasured) - SHOWN_NAMES} more" if len(unmeasured) > SHOWN_NAMES else ""
+        classes = "class" if len(unmeasured) == 1 else "classes"
         text += f"; without {classes} {names}{more}, too few samples to measure a direction"
     return text
 

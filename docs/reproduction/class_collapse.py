@@ -56,14 +56,22 @@ def run(settings: Results) -> Results:
             how = Settings(
                 steps=settings["mean_steps"], learning_rate=0.03, device="cpu", log_every=settings["mean_steps"]
             )
-            means = train_features(classes, loss, how, anchors=2 * settings["anchors"])
+            means = train_features(classes, loss, settings=how, anchors=2 * settings["anchors"])
             size = settings["batch" if partner == "image" else "anchors"]
             samples = FreeSampleTask(codes, torch_loss, best, size, partner).train(settings["sample_steps"], 0.03)
             gram, spread = class_means(samples, codes)
-            rows.append({
-                "counts": counts, "loss": name, "best": angles(best), "exact_error": max(exact), "mean_error": apart(means.gram, best),
-                "samples": angles(gram), "sample_error": apart(gram, best), "spread": spread,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "counts": counts,
+                    "loss": name,
+                    "best": angles(best),
+                    "exact_error": max(exact),
+                    "mean_error": apart(means.gram, best),
+                    "samples": angles(gram),
+                    "sample_error": apart(gram, best),
+                    "spread": spread,
+                }
+            )
     return {"rows": rows}
 
 
@@ -71,24 +79,43 @@ def markdown(results: Results) -> str:
     settings, lines = results["settings"], []
     for row in results["rows"]:
         sampled = max(row["mean_error"], row["sample_error"], row["spread"])
-        lines.append([
-            ", ".join(str(count) for count in row["counts"]), row["loss"], degrees(row["best"]), degrees(row["samples"]),
-            error(row["exact_error"]), error(row["mean_error"]), error(row["sample_error"]), f"{row['spread']:.2f}",
-            agrees(row["exact_error"] <= EXACT_DEG and sampled <= SAMPLED_DEG),
-        ])  # fmt: skip
+        lines.append(
+            [
+                ", ".join(str(count) for count in row["counts"]),
+                row["loss"],
+                degrees(row["best"]),
+                degrees(row["samples"]),
+                error(row["exact_error"]),
+                error(row["mean_error"]),
+                error(row["sample_error"]),
+                f"{row['spread']:.2f}",
+                agrees(row["exact_error"] <= EXACT_DEG and sampled <= SAMPLED_DEG),
+            ]
+        )
     isosceles = [row for row in results["rows"] if row["counts"][1] == row["counts"][2]]
     worst = max(abs(row["samples"][0] - row["samples"][1]) for row in isosceles)
     header = [
-        "samples of class 0, 1, 2", "loss", "predicted angles 0-1 / 0-2 / 1-2", "ours, one vector a sample",
-        "error, exact objective", "error, batches of class means", "error, one vector a sample", "largest angle to the class mean",
+        "samples of class 0, 1, 2",
+        "loss",
+        "predicted angles 0-1 / 0-2 / 1-2",
+        "ours, one vector a sample",
+        "error, exact objective",
+        "error, batches of class means",
+        "error, one vector a sample",
+        "largest angle to the class mean",
         "agrees",
-    ]  # fmt: skip
+    ]
     told = (
-        f"T = {settings['temperature']}, k = {settings['negatives']} negatives, SupCon with batches of {settings['batch']} images and 2 "
-        f"views. Exact objective: L-BFGS, {plural(settings['seeds'])} (the worst). Batches of class means: {settings['mean_steps']} steps, "
-        f"{2 * settings['anchors']} anchors for InfoNCE, seed 0. One vector a sample: 8 dimensions, {settings['sample_steps']} steps, "
-        f"{settings['anchors']} images for InfoNCE, seed 0. Degrees; agreement is at most {EXACT_DEG} on the exact objective and "
-        f"{SAMPLED_DEG:g} on batches, angle to the class mean included. With classes 1 and 2 equally frequent the triangle of the class "
+        f"T = {settings['temperature']}, k = {settings['negatives']} negatives, SupCon with batches of "
+        f"{settings['batch']} images and 2 "
+        f"views. Exact objective: L-BFGS, {plural(settings['seeds'])} (the worst). Batches of class means: "
+        f"{settings['mean_steps']} steps, "
+        f"{2 * settings['anchors']} anchors for InfoNCE, seed 0. One vector a sample: 8 dimensions, "
+        f"{settings['sample_steps']} steps, "
+        f"{settings['anchors']} images for InfoNCE, seed 0. Degrees; agreement is at most {EXACT_DEG} on the exact "
+        f"objective and "
+        f"{SAMPLED_DEG:g} on batches, angle to the class mean included. With classes 1 and 2 equally frequent the "
+        f"triangle of the class "
         f"means must be isosceles: predicted difference of its legs 0, ours at most {error(worst)}."
     )
     return f"{table(header, lines)}\n\n{told}"

@@ -9,7 +9,7 @@ from experiment import Results, agrees, plural, table
 
 import optgeom as og
 from optgeom.training.data import hold_out, load_data, long_tailed
-from optgeom.training.encoder_run import train_encoder
+from optgeom.training.encoder import train_encoder
 from optgeom.training.settings import Settings
 
 SETTINGS = {
@@ -32,26 +32,37 @@ LARGEST_DEG, TIMES = 3.0, 4.0  # what is called agreement
 
 def run(settings: Results) -> Results:
     rows: list[dict[str, Any]] = []
-    source = load_data(settings["data"], settings["root"])
+    source = load_data(settings["data"], root=settings["root"])
     for tau in settings["temperatures"]:
         for share in (0.0, settings["held_out"]):
             for seed in settings["seeds"]:
                 data = long_tailed(source, settings["counts"], seed)
                 kept, away = hold_out(data, share, seed)
                 how = Settings(
-                    steps=settings["steps"], learning_rate=settings["learning_rate"], device=settings["device"], seed=seed,
+                    steps=settings["steps"],
+                    learning_rate=settings["learning_rate"],
+                    device=settings["device"],
+                    seed=seed,
                     log_every=settings["steps"],
-                )  # fmt: skip
-                found = train_encoder(
-                    kept, og.SupCon(tau, settings["batch"], 2), how, arch=settings["arch"], held_out=away
                 )
-                rows.append({
-                    "temperature": tau, "share": share, "seed": seed, "counts": kept.counts.tolist(),
-                    "error": found.distance.max_angle_error_deg, "simplex": found.simplex.max_angle_error_deg,
-                    "held_out": None if found.held_out is None else found.held_out.max_angle_error_deg,
-                    "angles": found.distance.angles_deg, "optimal": _angles(found.geometry), "loss": found.loop.loss,
-                    "optimal_loss": found.geometry.risk,
-                })  # fmt: skip
+                found = train_encoder(
+                    kept, og.SupCon(tau, settings["batch"], 2), settings=how, arch=settings["arch"], held_out=away
+                )
+                rows.append(
+                    {
+                        "temperature": tau,
+                        "share": share,
+                        "seed": seed,
+                        "counts": kept.counts.tolist(),
+                        "error": found.distance.max_angle_error_deg,
+                        "simplex": found.simplex.max_angle_error_deg,
+                        "held_out": None if found.held_out is None else found.held_out.max_angle_error_deg,
+                        "angles": found.distance.angles_deg,
+                        "optimal": _angles(found.geometry),
+                        "loss": found.loop.loss,
+                        "optimal_loss": found.geometry.risk,
+                    }
+                )
     return {"rows": rows}
 
 
@@ -70,11 +81,17 @@ def markdown(results: Results) -> str:
         errors, simplex = [row["error"] for row in rows], [row["simplex"] for row in rows]
         ratios = [far / near for far, near in zip(simplex, errors, strict=True)]
         ok = max(errors) <= LARGEST_DEG and min(ratios) >= TIMES
-        lines.append([
-            f"{tau:g}", " / ".join(f"{angle:.1f}" for angle in rows[0]["optimal"]) if len(rows[0]["optimal"]) == 3 else "-",
-            f"at most {LARGEST_DEG:g}" if tau in settings["judged"] else "-", _each(errors), _each(simplex),
-            ", ".join(f"{ratio:.1f}" for ratio in ratios), agrees(ok) if tau in settings["judged"] else "reported only",
-        ])  # fmt: skip
+        lines.append(
+            [
+                f"{tau:g}",
+                " / ".join(f"{angle:.1f}" for angle in rows[0]["optimal"]) if len(rows[0]["optimal"]) == 3 else "-",
+                f"at most {LARGEST_DEG:g}" if tau in settings["judged"] else "-",
+                _each(errors),
+                _each(simplex),
+                ", ".join(f"{ratio:.1f}" for ratio in ratios),
+                agrees(ok) if tau in settings["judged"] else "reported only",
+            ]
+        )
         apart = [row for row in results["rows"] if row["temperature"] == tau and row["share"]]
         held.append(
             [
@@ -85,16 +102,25 @@ def markdown(results: Results) -> str:
             ]
         )
     header = [
-        "T", "optimal angles", "error, predicted", "error, ours, by seed", "distance from the simplex", "times closer to the optimum",
+        "T",
+        "optimal angles",
+        "error, predicted",
+        "error, ours, by seed",
+        "distance from the simplex",
+        "times closer to the optimum",
         "agrees",
-    ]  # fmt: skip
+    ]
     held_header = ["T", "error on the samples trained on", "error on the third held out", "agrees"]
     held_counts = next(row["counts"] for row in results["rows"] if row["share"])
     told = (
-        f"{settings['data']}, classes with {', '.join(map(str, settings['counts']))} samples, {settings['arch']}, SupCon with batches of "
-        f"{settings['batch']} images and 2 augmented views, Adam, {settings['steps']} steps, {plural(settings['seeds'])}. Largest error of "
-        f"an angle between class directions, in degrees. Agreement: at most {LARGEST_DEG:g} degrees and at least {TIMES:g} times closer "
-        f"to the optimum than to the simplex, for every seed. Second table: trained on {', '.join(map(str, held_counts))}, measured "
+        f"{settings['data']}, classes with {', '.join(map(str, settings['counts']))} samples, {settings['arch']}, "
+        f"SupCon with batches of "
+        f"{settings['batch']} images and 2 augmented views, Adam, {settings['steps']} steps, "
+        f"{plural(settings['seeds'])}. Largest error of "
+        f"an angle between class directions, in degrees. Agreement: at most {LARGEST_DEG:g} degrees and at least "
+        f"{TIMES:g} times closer "
+        "to the optimum than to the simplex, for every seed. Second table: trained on "
+        f"{', '.join(map(str, held_counts))}, measured "
         "on them and on the others, of which the rarest class has few."
     )
     return f"{table(header, lines)}\n\n{table(held_header, held)}\n\n{told}"

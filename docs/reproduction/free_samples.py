@@ -8,12 +8,11 @@ import numpy as np
 import torch
 
 from optgeom._numerics import Array
-from optgeom.training.distance import GramDistance
 from optgeom.training.features import FreeFeatures
 from optgeom.training.loop import Loop
 from optgeom.training.losses import ContrastiveLoss
 from optgeom.training.settings import Settings
-from optgeom.training.task import Task, Terms
+from optgeom.training.task import GramDistance, Task, Terms
 
 
 class FreeSampleTask(Task):
@@ -47,8 +46,8 @@ class FreeSampleTask(Task):
         seed: int = 0,
     ) -> None:
         self.codes, self.loss, self.batch, self.partner = torch.as_tensor(codes), loss, batch, partner
-        self.module = FreeFeatures(len(codes), dim, seed)
-        self.expected_count, self.optimal_loss, self.describe = 2.0 * batch, None, {}
+        self.module = FreeFeatures(len(codes), dim, seed=seed)
+        self.expected_count, self.optimal_loss, self.description = 2.0 * batch, None, {}
         self._optimal = np.asarray(optimal)
         self._members = [torch.from_numpy(np.flatnonzero(np.asarray(codes) == c)) for c in range(len(self._optimal))]
         self._generator = torch.Generator().manual_seed(seed + 1)
@@ -63,7 +62,7 @@ class FreeSampleTask(Task):
         unit = self.module()
         total, count = self.loss.sum_and_count(unit[torch.stack([chosen, other], dim=1)], self.codes[chosen])
         seen = unit.detach().sum()
-        return Terms(total, count, seen.new_zeros(()), seen)
+        return Terms(total=total, count=count, inputs=seen.new_zeros(()), features=seen)
 
     def _of_the_same_class(self, chosen: torch.Tensor) -> torch.Tensor:
         uniform = torch.rand(len(chosen), generator=self._generator)
@@ -97,7 +96,7 @@ class FreeSampleTask(Task):
 
 
 def class_means(rows: Array, codes: Array) -> tuple[Array, float]:
-    """(C, C) cosines of the directions of class means, and the largest angle between a sample and its class mean in degrees."""
+    """(C, C) cosines of the directions of class means; largest angle between a sample and its class mean, degrees."""
     means = np.stack([rows[codes == c].mean(axis=0) for c in range(int(codes.max()) + 1)])
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     # By the chord: the arccos of a cosine near 1 would not see below 1e-6 degrees.

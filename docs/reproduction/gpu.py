@@ -16,16 +16,29 @@ SETTINGS = {
     "root": "data",
     "profile": "cifar10-lt:100",
     "digits": {
-        "arch": "resnet18", "data": "cifar10", "temperatures": [0.5, 1.0, 0.1], "batch": 256, "steps": 10000, "seeds": [0],
+        "arch": "resnet18",
+        "data": "cifar10",
+        "temperatures": [0.5, 1.0, 0.1],
+        "batch": 256,
+        "steps": 10000,
+        "seeds": [0],
     },
-    "temperature": {"arch": "resnet18", "data": "cifar10", "dim": 128, "batch": 256, "steps": 5000, "seeds": [0], "measured": 4096},
-}  # fmt: skip
+    "temperature": {
+        "arch": "resnet18",
+        "data": "cifar10",
+        "dim": 128,
+        "batch": 256,
+        "steps": 5000,
+        "seeds": [0],
+        "measured": 4096,
+    },
+}
 # For a machine without CUDA: the same path through ResNet-18, some steps of it.
 QUICK = {
     "device": "cpu",
     "digits": {"arch": "resnet18", "counts": [12, 6, 3], "temperatures": [0.5], "batch": 4, "steps": 1, "seeds": [0]},
     "temperature": {"arch": "resnet18", "temperatures": [0.1], "batch": 4, "steps": 1, "seeds": [0], "measured": 40},
-}  # fmt: skip
+}
 
 
 def run(settings: Results) -> Results:
@@ -36,7 +49,7 @@ def run(settings: Results) -> Results:
     curves = {**temperature.SETTINGS, **settings["temperature"], **shared}
     note = ""
     try:
-        source = load_data(shapes["data"], settings["root"])
+        source = load_data(shapes["data"], root=settings["root"])
     except OptGeomError as reason:
         note = f"{shapes['data']} is not there ({reason}); the digits took its place."
         shapes["data"] = curves["data"] = "digits"
@@ -47,9 +60,11 @@ def run(settings: Results) -> Results:
             shapes["counts"] = long_tailed(source, counts).counts.tolist()
     name = torch.cuda.get_device_name() if settings["device"] == "cuda" else "CPU"
     return {
-        "device": name, "note": note,
-        "digits": {"settings": shapes, **digits.run(shapes)}, "temperature": {"settings": curves, **temperature.run(curves)},
-    }  # fmt: skip
+        "device": name,
+        "note": note,
+        "digits": {"settings": shapes, **digits.run(shapes)},
+        "temperature": {"settings": curves, **temperature.run(curves)},
+    }
 
 
 def markdown(results: Results) -> str:

@@ -61,12 +61,19 @@ def run(settings: Results) -> Results:
             sampled = None
             if key != "limit":
                 how = Settings(steps=settings["steps"], learning_rate=0.03, device="cpu", log_every=settings["steps"])
-                sampled = float(train_features(classes, loss, how, anchors=settings["anchors"]).gram[1, 2])
+                sampled = float(train_features(classes, loss, settings=how, anchors=settings["anchors"]).gram[1, 2])
             trained = [float(one.gram[1, 2]) for one in exact]
-            rows.append({
-                "loss": key, "share": share, "threshold": found.threshold, "published": found.published_sufficient, "predicted": predicted,
-                "exact": max(trained, key=lambda one: abs(one - predicted)), "sampled": sampled,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "loss": key,
+                    "share": share,
+                    "threshold": found.threshold,
+                    "published": found.published_sufficient,
+                    "predicted": predicted,
+                    "exact": max(trained, key=lambda one: abs(one - predicted)),
+                    "sampled": sampled,
+                }
+            )
     return {"rows": rows, "curves": curves}
 
 
@@ -82,18 +89,37 @@ def markdown(results: Results) -> str:
         published = "-" if row["published"] is None else f"{row['published']:.4f}"
         side = "collapse" if row["share"] > row["threshold"] else "none"
         sampled = "-" if row["sampled"] is None else f"{row['sampled']:.4f}"
-        lines.append([
-            LOSSES[row["loss"]][0], f"{row['share']:g}", published, f"{row['threshold']:.4f}", side, f"{row['predicted']:.4f}",
-            f"{row['exact']:.4f}", sampled, agrees(_held(row)),
-        ])  # fmt: skip
+        lines.append(
+            [
+                LOSSES[row["loss"]][0],
+                f"{row['share']:g}",
+                published,
+                f"{row['threshold']:.4f}",
+                side,
+                f"{row['predicted']:.4f}",
+                f"{row['exact']:.4f}",
+                sampled,
+                agrees(_held(row)),
+            ]
+        )
     header = [
-        "loss", "majority", "published threshold (sufficient)", "our threshold (exact)", "predicted", "minority cosine, predicted",
-        "trained, exact objective", "trained, batches", "agrees",
-    ]  # fmt: skip
+        "loss",
+        "majority",
+        "published threshold (sufficient)",
+        "our threshold (exact)",
+        "predicted",
+        "minority cosine, predicted",
+        "trained, exact objective",
+        "trained, batches",
+        "agrees",
+    ]
     told = (
-        f"T = 1. Exact objective: L-BFGS, {plural(settings['seeds'])} (the farthest from the prediction is shown); batches: "
-        f"{settings['steps']} steps of {settings['anchors']} anchors for InfoNCE, seed 0; the limit has no batches. Agreement: trained on "
-        f"the exact objective the cosine is at least {COLLAPSED} where collapse is predicted and below where it is not, and within "
+        f"T = 1. Exact objective: L-BFGS, {plural(settings['seeds'])} (the farthest from the prediction is shown); "
+        f"batches: "
+        f"{settings['steps']} steps of {settings['anchors']} anchors for InfoNCE, seed 0; the limit has no batches. "
+        f"Agreement: trained on "
+        f"the exact objective the cosine is at least {COLLAPSED} where collapse is predicted and below where it is "
+        f"not, and within "
         f"{EXACT:g} of the prediction (batches: {SAMPLED:g})."
     )
     return f"{table(header, lines)}\n\n{told}"

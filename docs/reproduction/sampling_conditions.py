@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 from experiment import Results, agrees, plural, table
+from latents.encoders import make_latent_encoder
+from latents.generators import make_generator
+from latents.task import LatentPairTask, train_latents
 from scipy.optimize import minimize_scalar
 
 from optgeom._numerics import Array
@@ -14,9 +17,6 @@ from optgeom.sampling.asymptotic import asymptotic_loss, infimum, orthogonal_los
 from optgeom.sampling.conditionals import Conditional, Slice, VonMisesFisher
 from optgeom.sampling.maps import identity
 from optgeom.sampling.quadrature import sphere_rule
-from optgeom.training.generators import make_generator
-from optgeom.training.latent_encoders import make_latent_encoder
-from optgeom.training.latent_task import LatentPairTask, train_latents
 from optgeom.training.settings import Settings
 
 TAU = 0.3
@@ -32,9 +32,14 @@ SETTINGS = {
     "loss_samples": [8000, 4000],
 }
 QUICK = {
-    "seeds": [0], "batch": 32, "steps": 2, "generators": ["spiral"], "rhos": [0.0, 0.5, 1.0], "loss_samples": [100, 100],
+    "seeds": [0],
+    "batch": 32,
+    "steps": 2,
+    "generators": ["spiral"],
+    "rhos": [0.0, 0.5, 1.0],
+    "loss_samples": [100, 100],
     "lengths": {"batchnorm-mlp": [32, 2], "mlp": [32, 2], "matched": [32, 2]},
-}  # fmt: skip
+}
 LAWS: dict[str, Conditional] = {
     "holds": VonMisesFisher(3, 1 / TAU),
     "theory": Slice(3, 1 / TAU, (0,), "theory"),
@@ -54,7 +59,9 @@ def train(law: str, generator: str, kind: str, seed: int, rate: float, settings:
     """One run; what it recovered, and its loss without batches."""
     g = make_generator(generator, 3)
     batch, steps = settings["lengths"][kind] if generator == "identity" else (settings["batch"], settings["steps"])
-    task = LatentPairTask(make_latent_encoder(kind, g, seed=seed), g, LAWS[law], TAU, rho, batch=batch, seed=seed)
+    task = LatentPairTask(
+        make_latent_encoder(kind, g, seed=seed), g, LAWS[law], temperature=TAU, rho=rho, batch=batch, seed=seed
+    )
     how = Settings(steps=steps, learning_rate=rate, device="cpu", seed=seed, average_from=1.0, log_every=steps)
     found = train_latents(task, how).recovery.as_dict()
     if rho == 0:
@@ -80,7 +87,7 @@ def stretched(stretch: float) -> Any:
 
 
 def best_linear(law: Conditional, rho: float) -> list[float]:
-    """[stretch, linear R2] of the linear map of least asymptotic loss that treats the free coordinates alike, by quadrature."""
+    """[stretch, linear R2] of the best linear map that treats the free coordinates alike, by quadrature."""
 
     def value(log_stretch: float) -> float:
         return asymptotic_loss(law, TAU, stretched(math.exp(log_stretch)), rho=rho, resolution=RESOLUTION).value
@@ -154,16 +161,32 @@ def _encoders(results: Results) -> str:
     for row in results["encoders"]:
         exact = results["exact"][row["law"]]
         published = PUBLISHED.get((row["encoder"], row["law"]))
-        lines.append([
-            NAMES[row["encoder"]], LAW_NAMES[row["law"]], "-" if published is None else f"{published:g}",
-            ", ".join(f"{value:.4f}" for value in _values(row)), ", ".join(f"{one['mcc']:.2f}" for one in row["runs"]),
-            ", ".join(f"{one['mean_angle_error_deg']:.1f}" for one in row["runs"]),
-            ", ".join(f"{_loss(one, exact):.3f}" for one in row["runs"]), f"{exact['identity']:.3f}", f"{exact['infimum']:.3f}", _held(row),
-        ])  # fmt: skip
+        lines.append(
+            [
+                NAMES[row["encoder"]],
+                LAW_NAMES[row["law"]],
+                "-" if published is None else f"{published:g}",
+                ", ".join(f"{value:.4f}" for value in _values(row)),
+                ", ".join(f"{one['mcc']:.2f}" for one in row["runs"]),
+                ", ".join(f"{one['mean_angle_error_deg']:.1f}" for one in row["runs"]),
+                ", ".join(f"{_loss(one, exact):.3f}" for one in row["runs"]),
+                f"{exact['identity']:.3f}",
+                f"{exact['infimum']:.3f}",
+                _held(row),
+            ]
+        )
     header = [
-        "encoder", "diversity", "linear R2, published", "ours, by seed", "matched correlation", "mean angle error (degrees)",
-        "loss reached", "loss of the latents", "infimum in S^2", "agrees",
-    ]  # fmt: skip
+        "encoder",
+        "diversity",
+        "linear R2, published",
+        "ours, by seed",
+        "matched correlation",
+        "mean angle error (degrees)",
+        "loss reached",
+        "loss of the latents",
+        "infimum in S^2",
+        "agrees",
+    ]
     return table(header, lines)
 
 
@@ -171,10 +194,17 @@ def _generators(results: Results) -> str:
     lines = []
     for row in results["generators"]:
         run = row["run"]
-        lines.append([
-            row["generator"], NAMES[row["encoder"]], LAW_NAMES[row["law"]], f"{run['linear_r2']:.4f}", f"{run['mean_angle_error_deg']:.1f}",
-            f"{_loss(run, results['exact'][row['law']]):.3f}", "reported only",
-        ])  # fmt: skip
+        lines.append(
+            [
+                row["generator"],
+                NAMES[row["encoder"]],
+                LAW_NAMES[row["law"]],
+                f"{run['linear_r2']:.4f}",
+                f"{run['mean_angle_error_deg']:.1f}",
+                f"{_loss(run, results['exact'][row['law']]):.3f}",
+                "reported only",
+            ]
+        )
     return table(
         ["generator", "encoder", "diversity", "linear R2", "mean angle error (degrees)", "loss reached", "agrees"],
         lines,
@@ -212,20 +242,29 @@ def markdown(results: Results) -> str:
         return f"{steps} steps with {pairs} pairs"
 
     told = [
-        f"S^2, T = {TAU:g}, kappa = 1/T, identity generator, Adam, {plural(settings['seeds'])}. BatchNorm MLP: 10 hidden layers of 64, "
-        f"normalised after the ReLU, {length('batchnorm-mlp')}; plain MLP: 3 of 64, {length('mlp')}; matched: a linear map, "
+        f"S^2, T = {TAU:g}, kappa = 1/T, identity generator, Adam, {plural(settings['seeds'])}. BatchNorm MLP: 10 "
+        f"hidden layers of 64, "
+        f"normalised after the ReLU, {length('batchnorm-mlp')}; plain MLP: 3 of 64, {length('mlp')}; matched: a "
+        f"linear map, "
         f"{length('matched')}. A batch of n pairs has 2n - 2 negatives. Linear R2 is "
         "pooled, with intercept, on 4000 latents that were not trained on. "
-        "Losses are asymptotic, without log N, of the trained map by Monte Carlo with the identity as control (standard error at most "
-        f"{max(one['loss_error'] for row in results['encoders'] for one in row['runs']):.2g}). Agreement, for every seed: at least "
-        f"{RECOVERED} where diversity holds; BatchNorm MLP at most {LOST} where it is violated; matched at least {MATCHED['theory']} "
-        f"(theory) and {MATCHED['reported']} (reported), where the linear map of least loss has {exact['theory'][1]:.4f} and "
+        "Losses are asymptotic, without log N, of the trained map by Monte Carlo with the identity as control "
+        "(standard error at most "
+        f"{max(one['loss_error'] for row in results['encoders'] for one in row['runs']):.2g}). Agreement, for every "
+        f"seed: at least "
+        f"{RECOVERED} where diversity holds; BatchNorm MLP at most {LOST} where it is violated; matched at least "
+        f"{MATCHED['theory']} "
+        f"(theory) and {MATCHED['reported']} (reported), where the linear map of least loss has "
+        f"{exact['theory'][1]:.4f} and "
         f"{exact['reported'][1]:.4f}.",
-        f"Other generators, seed {settings['seeds'][0]}, {settings['steps']} steps with {settings['batch']} pairs; matched encoders are "
+        f"Other generators, seed {settings['seeds'][0]}, {settings['steps']} steps with {settings['batch']} pairs; "
+        f"matched encoders are "
         "learnable maps of the form of the inverse.",
-        f"Support-corrected negatives, reported convention, linear encoder, {length('matched')} in groups of 16 on a slice, "
+        f"Support-corrected negatives, reported convention, linear encoder, {length('matched')} in groups of 16 on a "
+        f"slice, "
         f"{plural(settings['seeds'])}. Exact: quadrature over maps that stretch the fixed axis. "
-        f"Agreement: trained within {NEAR} of both others. At rho = 1 the loss falls until the stretch is 0, where R2 would be "
+        f"Agreement: trained within {NEAR} of both others. At rho = 1 the loss falls until the stretch is 0, where R2 "
+        f"would be "
         f"{GREAT_CIRCLES:.3f}, logarithmically slowly: the value is that of the length of the run.",
     ]
     parts = [_encoders(results), told[0], _generators(results), told[1], _sweep(results), told[2]]

@@ -63,10 +63,18 @@ def run(settings: Results) -> Results:
             if epsilon is not None and regime == "realizable":
                 task = FreeSampleTask(codes, loss, best, settings["batch"], dim=settings["dim"])
                 sampled = apart(class_means(task.train(settings["steps"], 0.03), codes)[0], best)
-            rows.append({
-                "epsilon": epsilon, "counts": counts, "regime": regime, "best": angles(best), "found": grams[0], "error": max(errors),
-                "spread": max(spreads), "sampled": sampled,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "epsilon": epsilon,
+                    "counts": counts,
+                    "regime": regime,
+                    "best": angles(best),
+                    "found": grams[0],
+                    "error": max(errors),
+                    "spread": max(spreads),
+                    "sampled": sampled,
+                }
+            )
     return {"rows": rows}
 
 
@@ -84,21 +92,39 @@ def markdown(results: Results) -> str:
             and row["spread"] <= SPREAD_DEG
             and (row["sampled"] is None or row["sampled"] <= SAMPLED_DEG)
         )
-        lines.append([
-            name, ", ".join(str(count) for count in row["counts"]), "-" if row["regime"] is None else row["regime"], _range(row["best"]),
-            _range(row["found"]), error(row["error"]), error(row["spread"]), "-" if row["sampled"] is None else f"{row['sampled']:.2f}",
-            agrees(held),
-        ])  # fmt: skip
+        lines.append(
+            [
+                name,
+                ", ".join(str(count) for count in row["counts"]),
+                "-" if row["regime"] is None else row["regime"],
+                _range(row["best"]),
+                _range(row["found"]),
+                error(row["error"]),
+                error(row["spread"]),
+                "-" if row["sampled"] is None else f"{row['sampled']:.2f}",
+                agrees(held),
+            ]
+        )
     header = [
-        "loss", "samples of the classes", "entropic bound", "predicted angles", "ours", "error, full batch",
-        "largest angle to the class mean", "error, batches", "agrees",
-    ]  # fmt: skip
+        "loss",
+        "samples of the classes",
+        "entropic bound",
+        "predicted angles",
+        "ours",
+        "error, full batch",
+        "largest angle to the class mean",
+        "error, batches",
+        "agrees",
+    ]
     limit = np.exp(-len(settings["counts"][0]) / (len(settings["counts"][0]) - 1) / settings["temperature"])
     told = (
         f"T = {settings['temperature']}, one free vector a sample in {settings['dim']} dimensions. Full batch: L-BFGS, "
-        f"{plural(settings['seeds'])} (the worst). Batches of {settings['batch']} images with 2 equal views: {settings['steps']} steps, "
-        f"seed 0. Degrees; agreement is at most {EXACT_DEG} in full batch, {SAMPLED_DEG:g} on batches and {SPREAD_DEG:g} within a class "
-        "(where the bound is attained, leaving the span of the means costs only the fourth power of that angle). Theory: attained iff "
+        f"{plural(settings['seeds'])} (the worst). Batches of {settings['batch']} images with 2 equal views: "
+        f"{settings['steps']} steps, "
+        f"seed 0. Degrees; agreement is at most {EXACT_DEG} in full batch, {SAMPLED_DEG:g} on batches and "
+        f"{SPREAD_DEG:g} within a class "
+        "(where the bound is attained, leaving the span of the means costs only the fourth power of that angle). "
+        "Theory: attained iff "
         f"T log(1/epsilon) <= C/(C - 1), here epsilon >= {limit:.4f}, for any class sizes."
     )
     return f"{table(header, lines)}\n\n{told}"

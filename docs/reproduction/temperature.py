@@ -9,15 +9,13 @@ import torch
 from experiment import Results, agrees, plural, table
 
 from optgeom.embeddings.metrics.sample_metrics import sample_metrics
-from optgeom.training.augmentation import usual_augmentation
+from optgeom.training.batches import usual_augmentation
 from optgeom.training.data import LabelledData, load_data
-from optgeom.training.device import choose_device
-from optgeom.training.distance import GramDistance
-from optgeom.training.encoders import make_encoder
 from optgeom.training.loop import Loop
 from optgeom.training.losses import ContrastiveLoss, GeneralizedContrastiveLoss, HardContrastiveLoss, SupConLoss
-from optgeom.training.settings import Settings
-from optgeom.training.task import Task, Terms
+from optgeom.training.networks import make_encoder
+from optgeom.training.settings import Settings, choose_device
+from optgeom.training.task import GramDistance, Task, Terms
 
 SETTINGS = {
     "data": "digits",
@@ -46,7 +44,7 @@ class UnlabelledTask(Task):
         self, encoder: torch.nn.Module, data: LabelledData, loss: ContrastiveLoss, batch: int, seed: int
     ) -> None:
         self.module, self.loss, self.data, self.batch = encoder, loss, data, batch
-        self.expected_count, self.optimal_loss, self.describe = 2.0 * batch, None, {}
+        self.expected_count, self.optimal_loss, self.description = 2.0 * batch, None, {}
         self._augmentation = usual_augmentation(tuple(data.inputs.shape[1:]), data.mirrored)
         self._chooser = torch.Generator().manual_seed(seed)
         self._seed = seed
@@ -64,11 +62,11 @@ class UnlabelledTask(Task):
         views = self._augmentation(self._inputs[chosen.to(self._inputs.device)], self._generator)
         features = self.module(views)
         total, count = self.loss.sum_and_count(features.view(self.batch, 2, -1))
-        return Terms(total, count, views.detach().sum(), features.detach().float().sum())
+        return Terms(total=total, count=count, inputs=views.detach().sum(), features=features.detach().float().sum())
 
     def distance(self) -> GramDistance:
         """Nothing to compare with: without labels the classes are not known to the loss."""
-        return GramDistance(None, None, None, None)
+        return GramDistance(max_angle_error_deg=None, class_r2=None, relative_frobenius=None, angles_deg=None)
 
     @torch.no_grad()
     def embed(self, rows: np.ndarray) -> np.ndarray:
@@ -94,7 +92,10 @@ def losses(settings: Results) -> list[tuple[str, float | None, ContrastiveLoss]]
     for tau in settings["temperatures"]:
         found.append(("contrastive", tau, SupConLoss(tau)))
         found.append(("hard", tau, HardContrastiveLoss(tau, settings["share"])))
-    return [*found, ("simple", None, GeneralizedContrastiveLoss(1.0, settings["batch"] - 1, lambda t: t.mean(dim=-1)))]
+    return [
+        *found,
+        ("simple", None, GeneralizedContrastiveLoss(1.0, settings["batch"] - 1, psi=lambda t: t.mean(dim=-1))),
+    ]
 
 
 def entropies(rows: np.ndarray, temperatures: list[float]) -> list[list[float]]:
@@ -123,29 +124,38 @@ def entropies(rows: np.ndarray, temperatures: list[float]) -> list[list[float]]:
 
 
 def run(settings: Results) -> Results:
-    data = load_data(settings["data"], settings["root"])
+    data = load_data(settings["data"], root=settings["root"])
     device = str(choose_device(settings["device"]))
     rows: list[dict[str, Any]] = []
     fixed: list[list[float]] = []
     for name, tau, loss in losses(settings):
         measured = []
         for seed in settings["seeds"]:
-            encoder = make_encoder(settings["arch"], tuple(data.inputs.shape[1:]), settings["dim"], seed)
+            encoder = make_encoder(settings["arch"], tuple(data.inputs.shape[1:]), dim=settings["dim"], seed=seed)
             task = UnlabelledTask(encoder, data, loss, settings["batch"], seed)
             how = Settings(
-                steps=settings["steps"], learning_rate=settings["learning_rate"], device=device, seed=seed, average_from=1.0,
+                steps=settings["steps"],
+                learning_rate=settings["learning_rate"],
+                device=device,
+                seed=seed,
+                average_from=1.0,
                 log_every=settings["steps"],
-            )  # fmt: skip
+            )
             Loop(task, how).run()
             chosen = np.random.default_rng(0).permutation(data.num_samples)[: settings["measured"]]
             features = task.embed(chosen)
             found = sample_metrics(
                 features, data.codes.numpy()[chosen], temperature=tau or 1.0, size=settings["measured"]
             )
-            measured.append([
-                found.uniformity.value, found.tolerance.value, found.conditional_tolerance.value, found.cac.value,
-                found.penalty_entropy.value,
-            ])  # fmt: skip
+            measured.append(
+                [
+                    found.uniformity.value,
+                    found.tolerance.value,
+                    found.conditional_tolerance.value,
+                    found.cac.value,
+                    found.penalty_entropy.value,
+                ]
+            )
             if name == "contrastive" and not fixed:
                 fixed = entropies(features[:ENTROPY_ROWS], settings["temperatures"])
         rows.append({"loss": name, "temperature": tau, "measured": measured})
@@ -175,23 +185,34 @@ def directions(results: Results) -> list[tuple[str, str, str, bool]]:
     gaps = np.abs(plain[:, 0] - simple[0, 0])
     paper, ours = "Wang & Liu, direction", "our theory"
     return [
-        ("contrastive: features less uniform as T rises", paper, f"uniformity {path(plain[:, 0])}", rising(plain[:, 0])),
+        (
+            "contrastive: features less uniform as T rises",
+            paper,
+            f"uniformity {path(plain[:, 0])}",
+            rising(plain[:, 0]),
+        ),
         ("contrastive: more tolerant as T rises", paper, f"tolerance {path(plain[:, 1])}", rising(plain[:, 1])),
         (
-            "T to infinity is the simple loss: uniformity comes nearer to its", "limit of the loss",
-            f"simple {simple[0, 0]:.3f}; away by {path(gaps)}", rising(-gaps),
+            "T to infinity is the simple loss: uniformity comes nearer to its",
+            "limit of the loss",
+            f"simple {simple[0, 0]:.3f}; away by {path(gaps)}",
+            rising(-gaps),
         ),
         (
-            "hard: uniformity depends less on T", "argument: only near negatives push, at any T",
-            f"range {spans[1]:.3f} against {spans[0]:.3f}", spans[1] < spans[0],
+            "hard: uniformity depends less on T",
+            "argument: only near negatives push, at any T",
+            f"range {spans[1]:.3f} against {spans[0]:.3f}",
+            spans[1] < spans[0],
         ),
         (
-            f"hard: more uniform than contrastive at T = {taus[-1]:g}", "the same argument",
-            f"{hard[-1, 0]:.3f} against {plain[-1, 0]:.3f}", bool(hard[-1, 0] < plain[-1, 0]),
+            f"hard: more uniform than contrastive at T = {taus[-1]:g}",
+            "the same argument",
+            f"{hard[-1, 0]:.3f} against {plain[-1, 0]:.3f}",
+            bool(hard[-1, 0] < plain[-1, 0]),
         ),
         ("entropy of r_i rises with T, features fixed", ours, f"{path(fixed[:, 1])} nats", rising(fixed[:, 1])),
         ("dH/dT = Var_r(s) / T^3", ours, f"relative difference at most {misses:.0e}", misses <= DERIVATIVE),
-    ]  # fmt: skip
+    ]
 
 
 def markdown(results: Results) -> str:
@@ -215,10 +236,14 @@ def markdown(results: Results) -> str:
         "entropy of r_i (nats)",
     ]
     told = (
-        f"{settings['data']}, {settings['arch']} to {settings['dim']} dimensions, no labels, batches of {settings['batch']} images with "
-        f"two augmented views, Adam, {settings['steps']} steps, means over {plural(settings['seeds'])}; measured on {settings['measured']} "
-        f"images without augmentation. The hard loss keeps the nearest {settings['share']:.0%} of the negatives. Temperatures in order: "
-        f"{', '.join(f'{tau:g}' for tau in settings['temperatures'])}. Entropy at fixed features: {ENTROPY_ROWS} images, the contrastive "
+        f"{settings['data']}, {settings['arch']} to {settings['dim']} dimensions, no labels, batches of "
+        f"{settings['batch']} images with "
+        f"two augmented views, Adam, {settings['steps']} steps, means over {plural(settings['seeds'])}; measured on "
+        f"{settings['measured']} "
+        f"images without augmentation. The hard loss keeps the nearest {settings['share']:.0%} of the negatives. "
+        f"Temperatures in order: "
+        f"{', '.join(f'{tau:g}' for tau in settings['temperatures'])}. Entropy at fixed features: {ENTROPY_ROWS} "
+        f"images, the contrastive "
         f"encoder of T = {settings['temperatures'][0]:g}, seed {settings['seeds'][0]}."
     )
     measured = table(header, lines)

@@ -21,12 +21,16 @@ SETTINGS = {
     "bandwidth": 1.0,
     "temperature": 1.0,
     "rows": [
-        ["plane", "cosine", 2], ["plane", "cosine", 3], ["plane", "cosine", 20], ["plane", "euclidean", 2], ["circle", "cosine", 2],
+        ["plane", "cosine", 2],
+        ["plane", "cosine", 3],
+        ["plane", "cosine", 20],
+        ["plane", "euclidean", 2],
+        ["circle", "cosine", 2],
         ["circle", "euclidean", 2],
     ],
     "seeds": [0, 1, 2],
     "iterations": 3000,
-}  # fmt: skip
+}
 QUICK = {"samples": 16, "rows": [["plane", "cosine", 20], ["circle", "euclidean", 2]], "seeds": [0], "iterations": 20}
 LABELS = {"plane": "normal in the plane", "circle": "on the unit circle"}
 NEAR_LOSS, NEAR_R2 = 1e-5, 1e-3
@@ -52,7 +56,7 @@ def run(settings: Results) -> Results:
             if free.rank is not None and free.rank <= dim
             else realize(weights, similarity, temperature=tau, dim=dim)
         )
-        loss = YAwareLoss(tau, bandwidth, similarity)
+        loss = YAwareLoss(tau, bandwidth, similarity=similarity)
         target = torch.from_numpy(labels)
         best = math.inf
         for seed in settings["seeds"]:
@@ -67,16 +71,24 @@ def run(settings: Results) -> Results:
             if value < best:
                 best, points = value, found
         optimum = limited.embedding()
-        rows.append({
-            "labels": kind, "similarity": similarity, "dim": dim, "bound": limited.entropic_bound,
-            "regime": free.regime, "rank": free.rank, "certified": limited.bracket is None,
-            "predicted_gap": limited.gap_to_bound, "gap": best - limited.entropic_bound,
-            # The optimum of a Euclidean latent is z = sqrt(T/2) y / bandwidth; labels are compared up to one scale,
-            # translation allowed.
-            "predicted_labels": procrustes_r2(optimum, labels, "euclidean", scale=True),
-            "found_labels": procrustes_r2(points, labels, "euclidean", scale=True),
-            "similarity_r2": sample_similarity_r2(points, optimum, similarity),
-        })  # fmt: skip
+        rows.append(
+            {
+                "labels": kind,
+                "similarity": similarity,
+                "dim": dim,
+                "bound": limited.entropic_bound,
+                "regime": free.regime,
+                "rank": free.rank,
+                "certified": limited.bracket is None,
+                "predicted_gap": limited.gap_to_bound,
+                "gap": best - limited.entropic_bound,
+                # The optimum of a Euclidean latent is z = sqrt(T/2) y / bandwidth; labels are compared up to one scale,
+                # translation allowed.
+                "predicted_labels": procrustes_r2(optimum, labels, "euclidean", scale=True),
+                "found_labels": procrustes_r2(points, labels, "euclidean", scale=True),
+                "similarity_r2": sample_similarity_r2(points, optimum, similarity),
+            }
+        )
     return {"rows": rows}
 
 
@@ -98,19 +110,40 @@ def _gap(value: float) -> str:
 def markdown(results: Results) -> str:
     settings, lines = results["settings"], []
     for row in results["rows"]:
-        lines.append([
-            LABELS[row["labels"]], row["similarity"], str(row["dim"]), _bound(row), _gap(row["predicted_gap"]), _gap(row["gap"]),
-            f"{row['similarity_r2']:.4f}", f"{row['predicted_labels']:.4f}", f"{row['found_labels']:.4f}", agrees(_held(row)),
-        ])  # fmt: skip
+        lines.append(
+            [
+                LABELS[row["labels"]],
+                row["similarity"],
+                str(row["dim"]),
+                _bound(row),
+                _gap(row["predicted_gap"]),
+                _gap(row["gap"]),
+                f"{row['similarity_r2']:.4f}",
+                f"{row['predicted_labels']:.4f}",
+                f"{row['found_labels']:.4f}",
+                agrees(_held(row)),
+            ]
+        )
     header = [
-        "labels", "similarity", "dimensions", "entropic bound, predicted", "loss above it, predicted", "ours", "sample similarity r2",
-        "labels, Procrustes r2, predicted", "ours", "agrees",
-    ]  # fmt: skip
+        "labels",
+        "similarity",
+        "dimensions",
+        "entropic bound, predicted",
+        "loss above it, predicted",
+        "ours",
+        "sample similarity r2",
+        "labels, Procrustes r2, predicted",
+        "ours",
+        "agrees",
+    ]
     told = (
-        f"{settings['samples']} samples, w = exp(-|y - y'|^2 / 2), T = {settings['temperature']:g}, free features, full batch by L-BFGS, "
-        f"the best of {plural(settings['seeds'])}. Sample similarity r2 is against the predicted embedding; Procrustes r2 is against the "
+        f"{settings['samples']} samples, w = exp(-|y - y'|^2 / 2), T = {settings['temperature']:g}, free features, "
+        f"full batch by L-BFGS, "
+        f"the best of {plural(settings['seeds'])}. Sample similarity r2 is against the predicted embedding; "
+        f"Procrustes r2 is against the "
         "labels themselves, after the best rotation, translation and scale. Agreement: loss within "
-        f"{NEAR_LOSS:g}, sample similarity r2 at least {1 - NEAR_R2:g}, label r2 within .01. Where the dimension is below that of the "
+        f"{NEAR_LOSS:g}, sample similarity r2 at least {1 - NEAR_R2:g}, label r2 within .01. Where the dimension is "
+        f"below that of the "
         "optimum the prediction is the best found and not certified."
     )
     return f"{table(header, lines)}\n\n{told}"

@@ -168,8 +168,10 @@ class InfoNCE(Loss):
             super().torch_module(seed=seed)
         from optgeom.training.losses import GeneralizedContrastiveLoss, InfoNCEPsi
 
-        psi = InfoNCEPsi(self.alpha, self.negatives_reduction)
-        return GeneralizedContrastiveLoss(self.temperature, int(self.negatives), psi, self.sampling, seed)
+        psi = InfoNCEPsi(self.alpha, negatives_reduction=self.negatives_reduction)
+        return GeneralizedContrastiveLoss(
+            self.temperature, int(self.negatives), psi=psi, sampling=self.sampling, seed=seed
+        )
 
     def class_batches(self, classes: ClassDistribution, *, anchors: int) -> ClassBatchLoss:
         if self.negatives == math.inf:

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that the next step depends on, in one file that is never half written."""
+"""What a run leaves on disk: a checkpoint with all that the next step depends on, and a log of JSON lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ VERSION = 1
 
 def random_states() -> dict[str, Any]:
     """States of the global generators of torch, CUDA, numpy and Python."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 - the global one is what a resumed run must go on with
+    # The global generator of numpy is what a resumed run must go on with.
+    kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002
     version, internal, following = random.getstate()
     return {
         "torch": torch.get_rng_state(),
@@ -38,9 +39,8 @@ def set_random_states(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     if states["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(states["cuda"])
-    held = states["numpy"]
-    position, has_gauss, gauss = held["rest"]
-    np.random.set_state((held["kind"], np.array(held["keys"], dtype=np.uint32), position, has_gauss, gauss))  # noqa: NPY002
+    legacy = states["numpy"]
+    np.random.set_state((legacy["kind"], np.array(legacy["keys"], dtype=np.uint32), *legacy["rest"]))  # noqa: NPY002
     version, internal, following = states["python"]
     random.setstate((version, tuple(internal), following))
 
@@ -65,26 +65,27 @@ def load(path: Path, run: dict[str, Any], device: torch.device) -> dict[str, Any
     Raises
     ------
     InvalidInputError
-        No checkpoint, or one of another run: the first difference is named.
+        Not a checkpoint, or one of another run: the first difference is named.
     """
     try:
         # Nothing but tensors and plain values is read, so a foreign file cannot run code.
         content = torch.load(path, map_location=device, weights_only=True)
         known = isinstance(content, dict) and content.get("format") == FORMAT
     except OSError as error:
-        raise InvalidInputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InvalidInputError(f"cannot read {path}: {error.strerror or error} (give the folder of a run)") from error
     except Exception as error:
         raise InvalidInputError(
-            f"{path} must be a checkpoint of optgeom; reading it failed ({type(error).__name__})"
+            f"{path} must be a checkpoint of optgeom; reading it failed with {type(error).__name__} "
+            "(start anew in another folder)"
         ) from error
     if not known or content.get("version") != VERSION:
         raise InvalidInputError(
             f"{path} must be a checkpoint of optgeom, version {VERSION}; it is not (start anew in another folder)"
         )
-    difference = _difference(json.loads(content["run"]), json.loads(json.dumps(run)))
+    difference = _first_difference(json.loads(content["run"]), json.loads(json.dumps(run)))
     if difference is not None:
         name, before, now = difference
-        # The learning rate falls to 0 over the steps: with another number of them every step from the first would have
+        # The learning rate falls to 0 over the steps: with another number of them, every step from the first would have
         # been another.
         why = "the learning rate follows their number; " if name == "steps" else ""
         remedy = f"{why}give {before!r}, or start anew in another folder"
@@ -92,11 +93,55 @@ def load(path: Path, run: dict[str, Any], device: torch.device) -> dict[str, Any
     return dict(content)
 
 
-def _difference(before: Any, now: Any, name: str = "run") -> tuple[str, Any, Any] | None:
+def _first_difference(before: Any, now: Any, name: str = "run") -> tuple[str, Any, Any] | None:
     if isinstance(before, dict) and isinstance(now, dict):
         for key in [*before, *(key for key in now if key not in before)]:
-            found = _difference(before.get(key), now.get(key), key)
-            if found is not None:
-                return found
+            difference = _first_difference(before.get(key), now.get(key), key)
+            if difference is not None:
+                return difference
         return None
     return None if before == now else (name, before, now)
+
+
+class TrainingLog:
+    """Records with a "step", one JSON object per line, written as they come and kept in `records`.
+
+    Parameters
+    ----------
+    path : Path, optional
+        File of the log; without one it stays in memory.
+    step : int
+        Steps that the run has already done. Lines of later steps are dropped, since the run that wrote them ended after
+        its last checkpoint and the resumed one does these steps again. A line that was cut off while it was written is
+        dropped too.
+    """
+
+    def __init__(self, path: Path | None, step: int = 0) -> None:
+        self.path = path
+        self.records: list[dict[str, Any]] = []
+        if path is None:
+            return
+        if step > 0 and path.exists():
+            self.records = [record for record in read_log(path) if record["step"] <= step]
+        files.write_text(path, "".join(json.dumps(record) + "\n" for record in self.records))
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Append a line; the operating system has it when this returns."""
+        self.records.append(record)
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record, allow_nan=False) + "\n")
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a log, up to the first line that is not a record."""
+    records: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(record, dict) or "step" not in record:
+            break
+        records.append(record)
+    return records

@@ -8,16 +8,14 @@ program.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from optgeom.errors import IncompatibleError
 from optgeom.inputs.classes import ClassDistribution
-from optgeom.losses import InfoNCE, Loss, SupCon
+from optgeom.losses import InfoNCE, SupCon
 from optgeom.training.losses import InfoNCEPsi
 
 
@@ -34,7 +32,7 @@ class ClassBatchLoss(torch.nn.Module):
 
     @abstractmethod
     def draw(self, generator: torch.Generator) -> Tensor:
-        """The classes of the next batch, on the device of the generator."""
+        """Classes of the next batch, on the device of the generator."""
 
     @abstractmethod
     def forward(self, cosines: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,7 +70,7 @@ class SupConBatches(ClassBatchLoss):
         """`drawn` (C,) rows of each class."""
         rows = drawn.to(cosines.dtype)
         others = (cosines - 1.0) / self.temperature + rows.log()[None, :]
-        # The anchor itself is not contrasted with; 1 - 1 rows of its class are log 0.
+        # Without the anchor itself; an anchor alone in its class contributes log 0.
         own = (rows - 1.0).clamp_min(0.0).log()
         log_sum = torch.logsumexp(torch.where(_diagonal(others), own[None, :], others), dim=1)
         anchors = torch.where(rows > 1.0, rows, 0.0)
@@ -81,7 +79,7 @@ class SupConBatches(ClassBatchLoss):
 
 
 class InfoNCEBatches(ClassBatchLoss):
-    r"""InfoNCE of B anchors, each with k negatives of its own: sum_b log( alpha + q sum_l exp((A_{i_b, c_bl} - 1)/T) ).
+    r"""InfoNCE of B anchors with k negatives each: sum_b log( alpha + q sum_l exp((A_{i_b, c_bl} - 1)/T) ).
 
     Parameters
     ----------
@@ -96,15 +94,13 @@ class InfoNCEBatches(ClassBatchLoss):
         super().__init__(classes, loss.temperature)
         self.size, self.negatives = anchors, int(loss.negatives)
         self.expected_count = float(anchors)
-        self.psi = InfoNCEPsi(loss.alpha, loss.negatives_reduction)
+        self.psi = InfoNCEPsi(loss.alpha, negatives_reduction=loss.negatives_reduction)
         self.negative_law: Tensor
-        law = (
-            classes.proportions[None, :].repeat(classes.num_classes, axis=0)
-            if loss.negative_law is None
-            else loss.negative_law
-        )
-        if loss.negative_law is None and loss.sampling == "scl":
-            law = law * (1 - np.eye(classes.num_classes))
+        law = loss.negative_law
+        if law is None:
+            law = classes.proportions[None, :].repeat(classes.num_classes, axis=0)
+            if loss.sampling == "scl":
+                law = law * (1 - np.eye(classes.num_classes))
         self.register_buffer("negative_law", _cumulative(law), persistent=False)
 
     def draw(self, generator: torch.Generator) -> Tensor:
@@ -122,28 +118,8 @@ class InfoNCEBatches(ClassBatchLoss):
         return self.psi(t).sum(), cosines.new_full((), float(drawn.shape[0]))
 
 
-def class_batches(classes: ClassDistribution, loss: Loss, anchors: int) -> ClassBatchLoss:
-    """The loss of random batches whose expectation is the risk of `loss`; SupCon has its own batch size, InfoNCE takes
-    `anchors`.
-
-    Raises
-    ------
-    IncompatibleError
-        Another loss, or a limit of infinite batches, which only the exact objective has.
-    """
-    if isinstance(loss, SupCon) and loss.batch_size != math.inf:
-        return SupConBatches(classes, loss)
-    if isinstance(loss, InfoNCE) and loss.negatives != math.inf:
-        return InfoNCEBatches(classes, loss, anchors)
-    held = type(loss).__name__
-    raise IncompatibleError(
-        f"`loss` must be SupCon with a finite batch size or InfoNCE with finitely many negatives to be sampled; got {held} "
-        "(train it on the exact objective)"
-    )
-
-
 def _cumulative(law: np.ndarray) -> Tensor:
-    """Cumulative sums along the last axis that end at exactly 1, so that a number below 1 always finds a class that can occur."""
+    """Cumulative sums along the last axis; they end at exactly 1, so that any number below 1 finds a possible class."""
     sums = np.cumsum(law, axis=-1)
     sums /= sums[..., -1:]
     # Trailing classes of probability 0 share the last sum: the first entry that exceeds a number is then never one of

@@ -1,4 +1,4 @@
-"""Labelled data for encoders: where it comes from, and how it is made long-tailed. Nothing is ever downloaded."""
+"""Labelled data for encoders: where it comes from, and how it is made long-tailed. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NPZ = "np.savez(path, X=X, y=y) writes them"
 
 @dataclass(frozen=True, eq=False)
 class LabelledData:
-    """Samples with one class each.
+    """Samples, each of one class.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class LabelledData:
         return np.bincount(self.codes.numpy(), minlength=len(self.names)).astype(np.int64)
 
     def classes(self) -> ClassDistribution:
-        """The classes with the counts that are really there."""
+        """The classes with the counts of these samples."""
         return ClassDistribution.from_counts(self.counts, self.names)
 
     def labels(self) -> npt.NDArray[np.str_]:
@@ -70,7 +70,7 @@ class LabelledData:
         return replace(self, inputs=self.inputs[index], codes=self.codes[index])
 
 
-def load_data(source: str, root: str | os.PathLike[str] = "data", train: bool = True) -> LabelledData:
+def load_data(source: str, *, root: str | os.PathLike[str] = "data", train: bool = True) -> LabelledData:
     """Data by name or from a file.
 
     Parameters
@@ -86,7 +86,7 @@ def load_data(source: str, root: str | os.PathLike[str] = "data", train: bool = 
     Raises
     ------
     InvalidInputError
-        An unknown name, or files that are not there or wrong.
+        An unknown name, or files that do not exist or are wrong.
     MissingDependencyError
         scikit-learn or torchvision is not installed.
     """
@@ -99,11 +99,15 @@ def load_data(source: str, root: str | os.PathLike[str] = "data", train: bool = 
     raise InvalidInputError(f"`data` must be {', '.join(SOURCES)} or a .npz file; got {source!r}")
 
 
-def labelled(inputs: Any, labels: Any, source: str = "arrays") -> LabelledData:
-    """Data from arrays: inputs (n, d), (n, height, width), (n, channels, height, width) or (n, height, width,
-    channels); labels (n,).
+def labelled(inputs: Any, labels: Any, *, source: str = "arrays") -> LabelledData:
+    """Data from arrays; whole numbers of 8 bits are taken as pixels and divided by 255.
 
-    Whole numbers of 8 bits are taken as pixels and divided by 255.
+    Parameters
+    ----------
+    inputs : (n, d), (n, height, width), (n, channels, height, width) or (n, height, width, channels)
+    labels : (n,)
+    source : str
+        What to call them.
 
     Raises
     ------
@@ -114,12 +118,12 @@ def labelled(inputs: Any, labels: Any, source: str = "arrays") -> LabelledData:
     if values.dtype.kind not in "fiub" or values.ndim not in (2, 3, 4) or 0 in values.shape:
         shapes = "(n, d), (n, h, w), (n, c, h, w) or (n, h, w, c)"
         raise InvalidInputError(
-            f"`X` must be numbers of shape {shapes}; got {_came(values)} (stack one row or image a sample)"
+            f"`X` must be numbers of shape {shapes}; got {_came(values)} (stack one row or image per sample)"
         )
-    found = encode(labels)
-    if found.codes.shape[0] != values.shape[0]:
-        came = f"{found.codes.shape[0]} (take both from the same split)"
-        raise InvalidInputError(f"`y` must have one label a sample, {values.shape[0]}; got {came}")
+    encoded = encode(labels)
+    if encoded.codes.shape[0] != values.shape[0]:
+        came = f"{encoded.codes.shape[0]} (take both from the same split)"
+        raise InvalidInputError(f"`y` must have one label per sample, {values.shape[0]}; got {came}")
     scaled = values.astype(np.float32) / (255.0 if values.dtype == np.uint8 else 1.0)
     if not np.isfinite(scaled).all():
         row = int(np.argwhere(~np.isfinite(scaled))[0][0])
@@ -130,8 +134,8 @@ def labelled(inputs: Any, labels: Any, source: str = "arrays") -> LabelledData:
         scaled = scaled.transpose(0, 3, 1, 2)
     return LabelledData(
         torch.from_numpy(np.ascontiguousarray(scaled)),
-        torch.from_numpy(found.codes.astype(np.int64)),
-        found.names,
+        torch.from_numpy(encoded.codes.astype(np.int64)),
+        encoded.names,
         source,
     )
 
@@ -139,35 +143,34 @@ def labelled(inputs: Any, labels: Any, source: str = "arrays") -> LabelledData:
 def long_tailed(
     data: LabelledData, counts: Sequence[int] | npt.ArrayLike | ClassDistribution, seed: int = 0
 ) -> LabelledData:
-    """A random subset with given counts: of the first C classes, in class order.
+    """Draw a random subset with given counts, of the first C classes in class order.
 
     Parameters
     ----------
     data : LabelledData
     counts : array-like (C,) or ClassDistribution
-        Samples of each class. Of a distribution without counts the largest subset with its proportions is taken,
-        rounded down, at least one sample a class: train with the counts that came out (`classes()`), not with those
-        asked for.
+        Samples of each class. A distribution without counts gives the largest subset with its proportions, rounded down
+        but with at least one sample per class: train with the counts that result (`classes()`).
     seed : int
 
     Raises
     ------
     InvalidInputError
-        More classes, or more samples of one, than there are.
+        More classes, or more samples of a class, than the data have.
     """
-    there = data.counts
+    available = data.counts
     if isinstance(counts, ClassDistribution) and counts.counts is None:
         _check_classes(counts.num_classes, data)
         shares = counts.proportions
-        wanted = np.maximum((shares * (there[: shares.size] / shares).min() * (1 + 1e-12)).astype(np.int64), 1)
+        wanted = np.maximum((shares * (available[: shares.size] / shares).min() * (1 + 1e-12)).astype(np.int64), 1)
     else:
         given = counts.counts if isinstance(counts, ClassDistribution) else counts
         wanted = np.asarray(given, dtype=np.int64)
         _check_classes(wanted.size, data)
-    lacking = np.flatnonzero(wanted > there[: wanted.size])
+    lacking = np.flatnonzero(wanted > available[: wanted.size])
     if lacking.size:
         c = int(lacking[0])
-        came = f"{wanted[c]} for class {data.names[c]} of {there[c]}"
+        came = f"{wanted[c]} for class {data.names[c]} of {available[c]}"
         raise InvalidInputError(
             f"`counts` must be at most what {data.source} has; got {came} (divide all counts by one factor)"
         )
@@ -179,9 +182,9 @@ def long_tailed(
 
 
 def hold_out(data: LabelledData, share: float, seed: int = 0) -> tuple[LabelledData, LabelledData]:
-    """Two parts, class by class.
+    """Split the data, class by class, into a part to train with and `share` of each class, held out.
 
-    What is left to train with, and `share` of each class (rounded down, so rare ones may have none).
+    The share is rounded down, so a rare class may have no sample in it.
     """
     if not 0 <= share < 1:
         raise InvalidInputError(
@@ -189,11 +192,11 @@ def hold_out(data: LabelledData, share: float, seed: int = 0) -> tuple[LabelledD
         )
     rng = np.random.default_rng(check_seed(seed))
     codes = data.codes.numpy()
-    held = np.zeros(codes.size, dtype=np.bool_)
+    held_out = np.zeros(codes.size, dtype=np.bool_)
     for c in range(len(data.names)):
         rows = rng.permutation(np.flatnonzero(codes == c))
-        held[rows[: int(share * rows.size + 1e-9)]] = True
-    return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
+        held_out[rows[: int(share * rows.size + 1e-9)]] = True
+    return data.take(np.flatnonzero(~held_out)), data.take(np.flatnonzero(held_out))
 
 
 def _check_classes(wanted: int, data: LabelledData) -> None:
@@ -211,17 +214,17 @@ def _digits() -> LabelledData:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise MissingDependencyError("the digits need scikit-learn: pip install 'optgeom[data]'") from error
-    held = load_digits()
-    return labelled((held.images / 16.0).astype(np.float32), held.target, "digits")
+    digits = load_digits()
+    return labelled((digits.images / 16.0).astype(np.float32), digits.target, source="digits")
 
 
 def _npz(path: Path) -> LabelledData:
     try:
-        with open(path, "rb") as file, numpy_files.opened(file) as held:
-            if isinstance(held, np.ndarray) or not {"X", "y"} <= set(held):
-                came = "one array without a name" if isinstance(held, np.ndarray) else first_of(held) or "none"
+        with open(path, "rb") as file, numpy_files.opened(file) as arrays:
+            if isinstance(arrays, np.ndarray) or not {"X", "y"} <= set(arrays):
+                came = "one array without a name" if isinstance(arrays, np.ndarray) else first_of(arrays) or "none"
                 raise InvalidInputError(f"{path} must hold arrays X and y; got {came} ({NPZ})")
-            inputs, labels = held["X"], held["y"]
+            inputs, labels = arrays["X"], arrays["y"]
     except OSError as error:
         raise InvalidInputError(f"cannot read {path}: {error.strerror or error} (check the path)") from error
     except InvalidInputError:
@@ -231,7 +234,7 @@ def _npz(path: Path) -> LabelledData:
         raise InvalidInputError(
             f"{path} must be a .npz file with arrays X and y; reading it failed: {why} ({NPZ})"
         ) from error
-    return labelled(inputs, labels, path.name)
+    return labelled(inputs, labels, source=path.name)
 
 
 def _torchvision(name: str, root: Path, train: bool) -> LabelledData:
@@ -242,14 +245,14 @@ def _torchvision(name: str, root: Path, train: bool) -> LabelledData:
             f"{name} needs torchvision: pip install torchvision, as built for your torch"
         ) from error
     try:
-        held = getattr(datasets, TORCHVISION[name])(root=str(root), train=train, download=False)
+        files = getattr(datasets, TORCHVISION[name])(root=str(root), train=train, download=False)
     except RuntimeError as error:
         wanted = f"torchvision.datasets.{TORCHVISION[name]}({str(root)!r}, download=True)"
         raise InvalidInputError(
             f"{name} must lie under {root}; it does not, and nothing is downloaded unasked ({wanted} does)"
         ) from error
-    pixels = held.data.numpy() if isinstance(held.data, Tensor) else np.asarray(held.data)
-    codes = torch.as_tensor(held.targets, dtype=torch.int64)
-    found = labelled(pixels, codes.numpy(), name)
-    names = tuple(" ".join(str(word).split()) for word in held.classes)
-    return replace(found, codes=codes, names=names, mirrored=name.startswith("cifar"))
+    pixels = files.data.numpy() if isinstance(files.data, Tensor) else np.asarray(files.data)
+    codes = torch.as_tensor(files.targets, dtype=torch.int64)
+    samples = labelled(pixels, codes.numpy(), source=name)
+    names = tuple(" ".join(str(word).split()) for word in files.classes)
+    return replace(samples, codes=codes, names=names, mirrored=name.startswith("cifar"))

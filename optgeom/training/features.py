@@ -16,19 +16,16 @@ from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import Loss
 from optgeom.solvers.api import solve
-from optgeom.training.class_batches import class_batches
-from optgeom.training.device import to_device
-from optgeom.training.distance import GramDistance
 from optgeom.training.loop import Loop, LoopResult
-from optgeom.training.population import train_population
-from optgeom.training.settings import Settings, check_size
-from optgeom.training.task import Task, Terms
+from optgeom.training.population import PopulationRisk, train_population
+from optgeom.training.settings import Settings, check_size, to_device
+from optgeom.training.task import GramDistance, Task, Terms
 
 ANCHORS = 2048
 
 
 class FreeFeatures(torch.nn.Module):
-    """Rows of free vectors, given out with length 1.
+    """Free vectors as rows of length 1.
 
     Parameters
     ----------
@@ -37,7 +34,7 @@ class FreeFeatures(torch.nn.Module):
         Of the random start.
     """
 
-    def __init__(self, number: int, dim: int, seed: int = 0) -> None:
+    def __init__(self, number: int, dim: int, *, seed: int = 0) -> None:
         super().__init__()
         start = torch.randn(number, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         self.rows = torch.nn.Parameter(torch.nn.functional.normalize(start, dim=1))
@@ -59,22 +56,22 @@ class ClassMeanTask(Task):
         The optimum to be compared with.
     dim : int
     anchors : int
-        Of a batch, for InfoNCE.
+        Anchors per batch, for InfoNCE.
     seed : int
     """
 
     def __init__(
-        self, classes: ClassDistribution, loss: Loss, geometry: Geometry, dim: int, anchors: int, seed: int
+        self, classes: ClassDistribution, loss: Loss, *, geometry: Geometry, dim: int, anchors: int, seed: int
     ) -> None:
-        self.module = FreeFeatures(classes.num_classes, dim, seed)
-        self._batches = class_batches(classes, loss, anchors)
+        self.module = FreeFeatures(classes.num_classes, dim, seed=seed)
+        self._batches = loss.class_batches(classes, anchors=anchors)
         self._optimal = np.asarray(geometry.gram)
         # Drawn on the CPU wherever the rest is: the same batches on every device.
         self._generator = torch.Generator().manual_seed(seed + 1)
         self._device = torch.device("cpu")
         self.expected_count = self._batches.expected_count
         self.optimal_loss = geometry.risk
-        self.describe = {
+        self.description = {
             "features": "class means",
             "proportions": classes.proportions.tolist(),
             "loss": loss.to_dict(),
@@ -83,7 +80,7 @@ class ClassMeanTask(Task):
         }
 
     def to(self, device: torch.device) -> None:
-        """The means; what batches are drawn from stays on the CPU."""
+        """Move the means; what batches are drawn from stays on the CPU."""
         self.module.to(device)
         self._device = device
 
@@ -92,8 +89,8 @@ class ClassMeanTask(Task):
         unit = self.module()
         drawn = to_device(self._batches.draw(self._generator), self._device)
         total, count = self._batches(unit @ unit.T, drawn)
-        seen = unit.detach().sum()
-        return Terms(total, count, seen.new_zeros(()), seen)
+        features = unit.detach().sum()
+        return Terms(total=total, count=count, inputs=features.new_zeros(()), features=features)
 
     def distance(self) -> GramDistance:
         """Cosines of the means beside the optimum."""
@@ -113,7 +110,7 @@ class ClassMeanTask(Task):
         self._generator.set_state(state["generator"])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FeatureRun:
     """Free features beside the optimum.
 
@@ -145,6 +142,7 @@ class FeatureRun:
 def train_features(
     classes: ClassDistribution,
     loss: Loss,
+    *,
     settings: Settings | None = None,
     dim: int | None = None,
     anchors: int = ANCHORS,
@@ -160,17 +158,17 @@ def train_features(
     classes : ClassDistribution
     loss : Loss
     settings : Settings, optional
-        Of a run on random batches; without them the exact population objective is minimised by L-BFGS.
+        Of a run on random batches. Without settings L-BFGS minimises the exact population objective.
     dim : int, optional
         Embedding dimension; C by default.
     anchors : int
-        Of a random batch, for InfoNCE (SupCon has its batch size).
+        Anchors per random batch, for InfoNCE (SupCon has its batch size).
     folder : Path, optional
         For checkpoint and log of a run on random batches.
     resume, progress : bool
         See `Loop`.
     seed : int
-        Of the start; with settings theirs is used.
+        Of the start; a run with settings takes theirs.
 
     Returns
     -------
@@ -183,14 +181,13 @@ def train_features(
     InvalidInputError, NotCertifiedError, DivergedError, TrainingInterruptedError
         As `optgeom.solve` and `Loop.run`.
     """
-    from optgeom.training.population import PopulationRisk
-
     size = classes.num_classes if dim is None else check_size("dim", dim)
     check_size("anchors", anchors)
     if settings is None:
         if resume:
             raise InvalidInputError(
-                "`resume` goes with runs on random batches; the exact objective takes seconds (start it again)"
+                "`resume` goes with runs on random batches; got it for the exact objective, which takes seconds "
+                "(start it again)"
             )
         geometry = solve(classes, loss, dim)
         records: list[dict[str, Any]] = []
@@ -199,21 +196,28 @@ def train_features(
             distance = GramDistance.between(gram, np.asarray(geometry.gram))
             records.append({"step": step, "loss": risk, "optimal_loss": geometry.risk, **distance.as_dict()})
 
-        run = train_population(classes, loss, size, seed=seed, watch=watch)
+        run = train_population(classes, loss, dim=size, seed=seed, watch=watch)
         return FeatureRun(
-            geometry,
-            run.means,
-            run.gram,
-            run.risk,
-            GramDistance.between(run.gram, np.asarray(geometry.gram)),
-            records,
-            None,
+            geometry=geometry,
+            means=run.means,
+            gram=run.gram,
+            risk=run.risk,
+            distance=GramDistance.between(run.gram, np.asarray(geometry.gram)),
+            records=records,
+            loop=None,
         )
     # Before the solver, which may take longer: a loss that cannot be sampled is refused at once.
-    class_batches(classes, loss, anchors)
+    loss.class_batches(classes, anchors=anchors)
     geometry = solve(classes, loss, dim)
-    task = ClassMeanTask(classes, loss, geometry, size, anchors, settings.seed)
-    found = Loop(task, settings, folder, progress).run(resume)
+    task = ClassMeanTask(classes, loss, geometry=geometry, dim=size, anchors=anchors, seed=settings.seed)
+    finished = Loop(task, settings, folder=folder, progress=progress).run(resume)
     means = task.module().detach().cpu()
-    risk = PopulationRisk(classes, loss)(means).item()
-    return FeatureRun(geometry, means.numpy(), task.gram(), risk, found.distance, found.records, found)
+    return FeatureRun(
+        geometry=geometry,
+        means=means.numpy(),
+        gram=task.gram(),
+        risk=PopulationRisk(classes, loss)(means).item(),
+        distance=finished.distance,
+        records=finished.records,
+        loop=finished,
+    )

@@ -1,62 +1,57 @@
-"""The loop: steps, schedule, accumulation, averages, checkpoints, log.
+"""The training loop of any `Task`: steps, schedule, accumulation, average of the iterates, checkpoints, log.
 
-It trains any `Task` and never waits for the device between logs.
+It never waits for the device between two lines of the log.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import get_swa_multi_avg_fn
 
 from optgeom.errors import InvalidInputError
 from optgeom.progress import Update, progress_bar
-from optgeom.training import checkpoint, device
-from optgeom.training.average import IterateAverage
-from optgeom.training.display import figures
-from optgeom.training.distance import GramDistance
-from optgeom.training.log import TrainingLog
-from optgeom.training.settings import Settings
-from optgeom.training.stops import DivergedError, Stop, TrainingInterruptedError, likely_cause, stoppable
-from optgeom.training.task import Task
+from optgeom.training import checkpoint
+from optgeom.training.checkpoint import TrainingLog
+from optgeom.training.settings import Settings, autocast, check_precision, choose_device
+from optgeom.training.stops import DivergedError, StopRequest, TrainingInterruptedError, likely_cause, stoppable
+from optgeom.training.task import GramDistance, Task
 
 CHECKPOINT = "checkpoint.pt"
 LOG = "log.jsonl"
-MAY_CHANGE = ("checkpoint_every", "device")
+MAY_CHANGE = ("checkpoint_every", "device")  # in a resumed run
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LoopResult:
-    """What a finished run came to; the module of the task holds the result, averaged where an average was asked for.
+    """Figures of a finished run; the module of the task is the result, averaged where an average was asked for.
 
     Attributes
     ----------
     records : list of dict
         The log: step, loss (mean since the last line), optimal_loss, learning_rate, and the figures of `GramDistance`.
     loss : float
-        Mean over the last logged window.
+        Mean over the steps since the last but one line of the log.
     distance : GramDistance
         Of the result.
-    last_distance : GramDistance
-        Of the last iterate.
     averaged : int
-        Iterates in the average, 0 where there is none.
+        Iterates in the average, 0 without an average.
     seconds : float
-        Of this process; a resumed run does not count what came before.
+        Of this process: a resumed run does not count what came before.
     """
 
     records: list[dict[str, Any]]
     loss: float
     distance: GramDistance
-    last_distance: GramDistance
     averaged: int
     seconds: float
 
@@ -73,56 +68,49 @@ class Loop:
     progress : bool
         Show a progress bar where stderr is a terminal.
     after_step : callable, optional
-        Called with the number of steps done, after each.
+        Called after each step with the number of steps done.
 
     Raises
     ------
     InvalidInputError
-        A device that is not there, or a module without parameters.
+        A device that does not exist, or a module without parameters.
     """
 
     def __init__(
         self,
         task: Task,
         settings: Settings,
+        *,
         folder: Path | None = None,
         progress: bool = False,
         after_step: Callable[[int], None] | None = None,
     ) -> None:
-        self.task, self.settings, self.folder, self.progress, self.after_step = (
-            task,
-            settings,
-            folder,
-            progress,
-            after_step,
-        )
-        self.device = device.choose_device(settings.device)
-        self.amp = device.check_precision(settings.amp, self.device)
+        self.task, self.settings, self.folder = task, settings, folder
+        self.progress, self.after_step = progress, after_step
+        self.device = choose_device(settings.device)
+        self.amp = check_precision(settings.amp, self.device)
         task.to(self.device)
         self.parameters = [parameter for parameter in task.module.parameters() if parameter.requires_grad]
         if not self.parameters:
-            raise InvalidInputError("`task` must have a module with parameters to train; got none")
+            raise InvalidInputError(
+                "`task` must have a module with parameters to train; got none (set requires_grad on some of them)"
+            )
         self.optimizer = _optimizer(self.parameters, settings, self.device)
-        # Half precision on CUDA only: everywhere else it passes everything through.
+        # Of half precision on CUDA; anywhere else it passes everything through.
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.amp == "fp16")
         self.average = IterateAverage(self.parameters)
         self.step = 0
-        self._window: list[
-            Tensor
-        ] = []  # of the steps that were not looked at yet: (loss, inputs, features), on the device
-        self._losses: list[float] = []  # of the steps that were, since the last line of the log
+        self._pending: list[Tensor] = []  # (loss, inputs, features) of the latest steps, still on the device
+        self._losses: list[float] = []  # of the steps before these, since the last line of the log
         self._saved: Path | None = None
 
     @property
     def run_description(self) -> dict[str, Any]:
-        """What a checkpoint must agree with.
-
-        How often one is saved changes no number, and a run may move to another device.
-        """
+        """What a checkpoint must agree with; how often one is saved, and where the run computes, may change."""
         settings = self.settings.as_dict()
         return {
             "settings": {name: settings[name] for name in settings if name not in MAY_CHANGE},
-            "task": self.task.describe,
+            "task": self.task.description,
         }
 
     def run(self, resume: bool = False) -> LoopResult:
@@ -131,8 +119,8 @@ class Loop:
         Parameters
         ----------
         resume : bool
-            Go on from the checkpoint in the folder; from the beginning where the run was ended before its first one. On
-            a CPU the result is bit for bit that of a run that was never interrupted.
+            Go on from the checkpoint in the folder; from the beginning where the run ended before its first one. On a
+            CPU the result is bit for bit that of a run that was never interrupted.
 
         Returns
         -------
@@ -148,42 +136,39 @@ class Loop:
             SIGINT or SIGTERM; the state is then saved.
         """
         began = time.perf_counter()
-        with _own_random_numbers(self.settings.seed, self.device):
+        with _separate_random_numbers(self.settings.seed):
             self._start(resume)
             log = TrainingLog(None if self.folder is None else self.folder / LOG, self.step)
             bar = progress_bar("training", start=self.step, total=self.settings.steps, wanted=self.progress)
-            with stoppable() as stop, bar as show:
+            with stoppable() as request, bar as show:
                 self.task.module.train()
                 while self.step < self.settings.steps:
-                    self._window.append(self._train_step())
+                    self._pending.append(self._train_step())
                     self.step += 1
                     if self.step > self.settings.first_averaged:
                         self.average.add()
                     if self.after_step is not None:
                         self.after_step(self.step)
-                    self._keep(log, show, stop)
+                    self._after_step(log, show, request)
         return self._finish(log, time.perf_counter() - began)
 
     def _train_step(self) -> Tensor:
-        """One update; (3,) loss and sums of inputs and features, not waited for."""
+        """One update; (3,) loss and sums of inputs and features, still on the device."""
         rate = self.settings.rate(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
-        # Counts may be known to the device only, so gradients of sums are added up and divided at the end. The constant
-        # keeps them in the range of half precision meanwhile.
+        # Only the device may know the counts, so gradients of sums are added up and divided at the end. The constant
+        # keeps them in the range of half precision until then.
         nominal = self.task.expected_count * self.settings.accumulate
-        seen: list[Tensor] = []
+        sums: list[Tensor] = []
         for _ in range(self.settings.accumulate):
-            with device.autocast(self.amp, self.device):
+            with autocast(self.amp, self.device):
                 terms = self.task.terms()
             self.scaler.scale(terms.total / nominal).backward()
-            seen.append(
-                torch.stack(
-                    [part.detach().double() for part in (terms.total, terms.count, terms.inputs, terms.features)]
-                )
-            )
-        total, count, inputs, features = (seen[0] if len(seen) == 1 else torch.stack(seen).sum(dim=0)).unbind()
+            parts = (terms.total, terms.count, terms.inputs, terms.features)
+            sums.append(torch.stack([part.detach().double() for part in parts]))
+        total, count, inputs, features = (sums[0] if len(sums) == 1 else torch.stack(sums).sum(dim=0)).unbind()
         count = count.clamp_min(1.0)
         self.scaler.unscale_(self.optimizer)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
@@ -194,51 +179,48 @@ class Loop:
         self.scaler.update()
         return torch.stack([total / count, inputs, features])
 
-    def _keep(self, log: TrainingLog, show: Update, stop: Stop) -> None:
-        """After a step: look at the losses, log, save, stop, each when it is time."""
+    def _after_step(self, log: TrainingLog, show: Update, request: StopRequest) -> None:
+        """Log, save and stop, each when it is time."""
         last = self.step == self.settings.steps
         logged = last or self.step % self.settings.log_every == 0
         saved = last or self.step % self.settings.checkpoint_every == 0
-        asked = stop.signal
+        asked = request.signal
         if not (logged or saved or asked is not None):
             show(self.step)
             return
-        self._look()
+        self._flush_losses()
         if logged:
             loss = math.fsum(self._losses) / len(self._losses)
             distance = self._distance()
             record = {"step": self.step, "loss": loss, "optimal_loss": self.task.optimal_loss}
             log.write({**record, "learning_rate": self.settings.rate(self.step - 1), **distance.as_dict()})
             self._losses = []
-            show(self.step, words=figures(loss, self.task.optimal_loss, distance))
+            show(self.step, words=progress_words(loss, self.task.optimal_loss, distance))
         if (saved or asked is not None) and self.folder is not None:
-            self._save()
+            self._save(self.folder / CHECKPOINT)
         if asked is not None and not last:
             raise TrainingInterruptedError(asked, self.step, self._saved)
 
-    def _look(self) -> None:
-        """Fetch the losses since the last look, all at once, and find the first that is not finite."""
-        if not self._window:
+    def _flush_losses(self) -> None:
+        """Fetch the pending losses from the device, all at once; raise at the first that is not finite."""
+        if not self._pending:
             return
-        rows = torch.stack(self._window).tolist()
-        first = self.step - len(rows) + 1
-        for step, (loss, inputs, features) in enumerate(rows, start=first):
+        rows = torch.stack(self._pending).tolist()
+        for step, (loss, inputs, features) in enumerate(rows, start=self.step - len(rows) + 1):
             if not math.isfinite(loss):
-                raise DivergedError(
-                    step, loss, likely_cause(inputs, features, step, self.settings.rate(step - 1)), self._saved
-                )
+                cause = likely_cause(inputs, features, step, self.settings.rate(step - 1))
+                raise DivergedError(step, loss, cause, self._saved)
         self._losses += [row[0] for row in rows]
-        self._window = []
+        self._pending = []
 
     def _distance(self) -> GramDistance:
         self.task.module.eval()
         with torch.no_grad():
-            found = self.task.distance()
+            distance = self.task.distance()
         self.task.module.train()
-        return found
+        return distance
 
-    def _save(self) -> None:
-        assert self.folder is not None
+    def _save(self, path: Path) -> None:
         content = {
             "run": json.dumps(self.run_description),
             "step": self.step,
@@ -250,7 +232,6 @@ class Loop:
             "random": checkpoint.random_states(),
             "losses": self._losses,
         }
-        path = self.folder / CHECKPOINT
         checkpoint.save(path, content)
         self._saved = path
 
@@ -269,25 +250,68 @@ class Loop:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             return
-        held = checkpoint.load(path, self.run_description, torch.device("cpu"))
-        self.task.module.load_state_dict(held["module"])
-        self.optimizer.load_state_dict(held["optimizer"])
-        self.scaler.load_state_dict(held["scaler"])
-        self.average.load(held["average"])
-        self.task.load(held["task"])
-        checkpoint.set_random_states(held["random"])
-        self.step, self._losses, self._saved = int(held["step"]), list(held["losses"]), path
+        saved = checkpoint.load(path, self.run_description, torch.device("cpu"))
+        self.task.module.load_state_dict(saved["module"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.scaler.load_state_dict(saved["scaler"])
+        self.average.load(saved["average"])
+        self.task.load(saved["task"])
+        checkpoint.set_random_states(saved["random"])
+        self.step, self._losses, self._saved = int(saved["step"]), list(saved["losses"]), path
 
     def _finish(self, log: TrainingLog, seconds: float) -> LoopResult:
-        last = self._distance()
         averaged = self.average.number
         if averaged:
             self.average.put()
             self.task.refresh()
+        distance = self._distance()
         self.task.module.eval()
-        distance = self._distance() if averaged else last
-        self.task.module.eval()
-        return LoopResult(log.records, float(log.records[-1]["loss"]), distance, last, averaged, seconds)
+        loss = float(log.records[-1]["loss"])
+        return LoopResult(records=log.records, loss=loss, distance=distance, averaged=averaged, seconds=seconds)
+
+
+class IterateAverage:
+    """Mean of the parameters over the steps at which `add` was called (Polyak and Juditsky 1992).
+
+    Not `torch.optim.swa_utils.AveragedModel`, whose arithmetic this is: that one counts in a tensor, so that 1/n is
+    rounded to single precision, which float64 parameters show, and every step waits for a CUDA device.
+
+    Parameters
+    ----------
+    parameters : list of Parameter
+        In the order that the averages keep.
+    """
+
+    def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._means: list[Tensor] = []
+        self.number = 0
+
+    def add(self) -> None:
+        """Count the parameters as they are now."""
+        current = [parameter.detach() for parameter in self._parameters]
+        if self.number == 0:
+            self._means = [parameter.clone() for parameter in current]
+        else:
+            get_swa_multi_avg_fn()(self._means, current, self.number)
+        self.number += 1
+
+    @torch.no_grad()
+    def put(self) -> None:
+        """Replace the parameters by their average."""
+        for parameter, mean in zip(self._parameters, self._means, strict=True):
+            parameter.copy_(mean)
+
+    def state(self) -> dict[str, Any]:
+        """Number and means."""
+        return {"number": self.number, "means": self._means}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        self.number = int(state["number"])
+        # As long as nothing is averaged there are no means yet.
+        pairs = zip(state["means"], self._parameters, strict=False)
+        self._means = [mean.to(parameter.device, copy=True) for mean, parameter in pairs]
 
 
 def _optimizer(parameters: list[torch.nn.Parameter], settings: Settings, where: torch.device) -> Any:
@@ -301,12 +325,24 @@ def _optimizer(parameters: list[torch.nn.Parameter], settings: Settings, where: 
     return torch.optim.SGD(parameters, momentum=settings.momentum, nesterov=settings.momentum > 0, **common)
 
 
-@contextmanager
-def _own_random_numbers(seed: int, where: torch.device) -> Iterator[None]:
-    """The run has generators of its own, and the caller's go on afterwards as if nothing had been drawn."""
-    held = checkpoint.random_states()
+@contextlib.contextmanager
+def _separate_random_numbers(seed: int) -> Iterator[None]:
+    """Seed the global generators for the run; afterwards they go on as if the run had drawn nothing."""
+    states = checkpoint.random_states()
     try:
         torch.manual_seed(seed)
         yield
     finally:
-        checkpoint.set_random_states(held)
+        checkpoint.set_random_states(states)
+
+
+def progress_words(loss: float, optimal_loss: float | None, distance: GramDistance) -> str:
+    """The loss, its optimal value and the distance of the Gram matrices, in a few words."""
+    words = f"loss {loss:.5g}"
+    if optimal_loss is not None:
+        words += f" (optimum {optimal_loss:.5g})"
+    if distance.max_angle_error_deg is not None:
+        words += f", angles within {distance.max_angle_error_deg:.2g} deg"
+        if distance.relative_frobenius is not None:
+            words += f", Gram {distance.relative_frobenius:.2g}"
+    return words

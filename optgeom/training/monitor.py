@@ -2,10 +2,16 @@ r"""How far the features of a training run are from the optimal geometry, step b
 
 Each image i of a recent batch has a weight w_i, and each class keeps
 
-    W = sum w_i,     W2 = sum w_i^2,     Q = sum w_i^2 |z_i|^2,     S = sum w_i z_i,        z_i the unit row, or the mean of its unit views.
+    W = sum w_i,     W2 = sum w_i^2,     Q = sum w_i^2 |z_i|^2,     S = sum w_i z_i,
 
-All of this is a sum over images, so several processes add up to what one process would have seen. It is one table, so
-that they exchange one message. What the sums say, `optgeom.training.monitor_readings` computes.
+z_i being the unit row, or the mean of its unit views. All of this is a sum over images, so several processes add up to
+what one process would have seen, and it is one table, so that they exchange one message. From the sums follow
+
+    rho^2 = (|S|^2 - Q) / (W^2 - W2),      u = S / (W rho),
+
+the weighted mean of z_i . z_j over pairs of different images, and the direction of the class mean. With equal weights
+these are the directions of `optgeom.embeddings.statistics.directions`, free of the shortening that small samples cause.
+W^2 / W2 is the number of images of equal weight that would be as informative.
 """
 
 from __future__ import annotations
@@ -14,23 +20,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from optgeom import _checks
-from optgeom._numerics import Array
+from optgeom._numerics import EPS, Array
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.solvers.api import solve
 from optgeom.training.losses.base import check_features, check_labels
-from optgeom.training.monitor_readings import FEWEST_IMAGES, SQUARED, SQUARES, SUMS, WEIGHT, class_directions, readings
+from optgeom.training.task import GramDistance
 
+WEIGHT, SQUARED, SQUARES, SUMS = 0, 1, 2, 3  # columns of W, W2 and Q, and the first of S
 IGNORED, OUTSIDE, UNUSABLE, EXTRA_ROWS = 0, 1, 2, 3  # rows of the table after those of the classes
 FARTHEST_LABEL = 1_000_000  # a table says what labels up to this one mean
+FORGOTTEN = 1e-3  # weight of a class that was last seen seven windows ago: the features have moved on
+FEWEST_IMAGES = 1.5  # W^2 / W2 of one image is 1, whose rho would be 0/0
 
 
 class GeometryMonitor(Metric):
@@ -42,10 +52,10 @@ class GeometryMonitor(Metric):
     * `max_angle_error_deg`: largest difference of an angle between two class means from the optimal one, degrees
     * `gram_distance`: sqrt(sum (A - A*)^2 / sum A*^2) over pairs of classes, A the cosines and A* the optimal ones
     * `class_r2`: 1 - sum (A - A*)^2 / sum (A* - mean A*)^2; nan where the optimal cosines are equal
-    * `simplex_max_angle_error_deg`, `simplex_gram_distance`: the first two for the regular simplex, the optimum of balanced classes,
-      instead of A*; the distance in the same unit, sum A*^2
-    * `min_rho`, `median_rho`, `max_rho`: tightness, the length of a class mean: 1 where all images of a class coincide, 0 where they
-      share no direction
+    * `simplex_max_angle_error_deg`, `simplex_gram_distance`: the first two for the regular simplex, the optimum of
+      balanced classes, instead of A*; the distance in the same unit, sum A*^2
+    * `min_rho`, `median_rho`, `max_rho`: tightness, the length of a class mean: 1 where all images of a class coincide,
+      0 where they share no direction
     * `classes_seen`: classes with an image in the window
     * `classes_measured`: classes with enough images and a direction: all of the above is over these
     * `images`: weight of the images in the window
@@ -55,8 +65,8 @@ class GeometryMonitor(Metric):
       for
     * `unusable_images`: weight of the images left out: features that are not finite, or zero
 
-    All are floats; what is not defined is nan. No number is freed of sampling noise as those of `optgeom.validate` are,
-    except that the lengths and cosines are without bias.
+    All are floats; what is not defined is nan. Lengths and cosines are without bias, but no number has the intervals of
+    `optgeom.validate`: each is noisy where classes are small.
 
     Parameters
     ----------
@@ -66,8 +76,8 @@ class GeometryMonitor(Metric):
         With a ClassDistribution: the loss that is trained with.
     window : float or None
         An update weighs (1 - 1/window)^age after `age` further updates, window >= 1: in total as much as `window`
-        updates of weight one. Features move while a network trains, so that an average over an epoch tells where they
-        were. None: equal weights since the last `reset`, for features that stand still, as in an evaluation.
+        updates of weight one. Features move while a network trains: an average over an epoch says where they were.
+        None: equal weights since the last `reset`, for features that do not move, as in an evaluation.
     min_images : float
         Classes with fewer images, W^2 / W2, in the window are not measured; at least 1.5: two images, one of which may
         be 1.3 windows old.
@@ -79,18 +89,20 @@ class GeometryMonitor(Metric):
     dim : int, optional
         Length of the feature rows; by default that of the first update.
     prefix : str
-        Put before the name of every number.
+        Precedes the name of every number.
     **options
-        Of `torchmetrics.Metric`, such as `process_group`.
+        Options of `torchmetrics.Metric`, such as `process_group`.
 
     Raises
     ------
     InvalidInputError
         A parameter outside its domain.
 
-    Notes ----- Several processes: `compute` adds up their sums, on all of them. That equals one process that sees the
-    union of their batches, step by step, exactly; with `window` this needs that all have made the same number of
-    updates, as data-parallel training does.
+    Notes
+    -----
+    Several processes: `compute` adds up their sums, on all of them. That equals exactly one process that sees the union
+    of their batches, step by step; with `window` all of them must have made the same number of updates, as
+    data-parallel training does.
 
     Checkpoints: `monitor.persistent(True)` puts the window into the `state_dict`, so that a resumed run logs the same
     numbers.
@@ -101,7 +113,7 @@ class GeometryMonitor(Metric):
 
     is_differentiable = False
     higher_is_better = None
-    # The cheaper way of torchmetrics to call a metric would add the batch to a window that has not aged.
+    # Otherwise torchmetrics calls a metric by adding the batch to a window that has not aged.
     full_state_update = True
 
     table: Tensor
@@ -142,15 +154,15 @@ class GeometryMonitor(Metric):
         return self.geometry.num_classes
 
     def update(self, features: Tensor, labels: Tensor) -> None:
-        """Take in one batch.
+        """Add one batch to the window.
 
         Parameters
         ----------
         features : (B, d) or (N, V, d)
             Rows, or V views of each of N images; of any length and floating type, with or without a graph.
         labels : (B,) or (N,)
-            Class of each row or image, integers. One outside the classes is reported by the next `compute`: only the
-            device knows it.
+            Class of each row or image, integers. The next `compute` reports one outside the classes: only the device
+            knows it.
 
         Raises
         ------
@@ -162,7 +174,7 @@ class GeometryMonitor(Metric):
         if labels.is_floating_point():
             raise InvalidInputError(f"`labels` must be integers; got {labels.dtype} (class indices: labels.long())")
         rows = features.detach().unsqueeze(1) if features.ndim == 2 else features.detach()
-        # Never in place: the table may be shared with a loaded state_dict, or stem from inference mode.
+        # Never in place: the table may be shared with a loaded state_dict, or come from inference mode.
         table = self._ready(rows) * (1.0 if self.window is None else 1.0 - 1.0 / self.window)
         if self.window is not None:
             table[:, SQUARED : SQUARES + 1] *= 1.0 - 1.0 / self.window
@@ -175,7 +187,7 @@ class GeometryMonitor(Metric):
         Raises
         ------
         InvalidInputError
-            Labels that are no class of the geometry.
+            Labels that are not classes of the geometry.
         """
         table = self._on_host()
         outside = table[self.num_classes + OUTSIDE, WEIGHT]
@@ -185,17 +197,18 @@ class GeometryMonitor(Metric):
             )
             remedy = "`class_names` says what labels mean, `ignore_index` which to leave out; `reset` forgets them"
             raise InvalidInputError(f"{wanted}; got others in {outside:.3g} images ({remedy})")
-        found = readings(table[: self.num_classes], self.geometry.gram, self.geometry.proportions, self.min_images)
-        found["unusable_images"] = float(table[self.num_classes + UNUSABLE, WEIGHT])
-        return {self.prefix + name: value for name, value in found.items()}
+        sums, geometry = table[: self.num_classes], self.geometry
+        values = readings(sums, geometry.gram, proportions=geometry.proportions, min_images=self.min_images)
+        values["unusable_images"] = float(table[self.num_classes + UNUSABLE, WEIGHT])
+        return {self.prefix + name: value for name, value in values.items()}
 
     def class_gram(self) -> Array:
-        """(C, C) cosines between the class means in this window, in the geometry's class order, nan where a class is
-        not measured.
+        """(C, C) cosines between the class means in this window, in the geometry's class order.
 
-        Of this process alone, unless within `with monitor.sync_context():`. Not clipped to [-1, 1], unit diagonal.
+        Of this process alone, unless within `with monitor.sync_context():`. Nan where a class is not measured; not
+        clipped to [-1, 1], with unit diagonal.
         """
-        return class_directions(self._on_host()[: self.num_classes], self.min_images)[0]
+        return weighted_directions(self._on_host()[: self.num_classes], self.min_images)[0]
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add what another monitor of the same geometry has seen, as another process would."""
@@ -223,7 +236,8 @@ class GeometryMonitor(Metric):
         missing = SUMS + features.shape[-1] - table.shape[1]
         if missing and (table.shape[1] > SUMS or self.dim is not None):
             raise InvalidInputError(
-                f"`features` must have rows of length {table.shape[1] - SUMS}, as before; got {features.shape[-1]}"
+                f"`features` must have rows of length {table.shape[1] - SUMS}, as before; got {features.shape[-1]} "
+                "(`reset` starts anew)"
             )
         return torch.nn.functional.pad(table, (0, missing)) if missing else table
 
@@ -240,9 +254,9 @@ class GeometryMonitor(Metric):
 def _entries(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """(N, 3 + d) what each image of (N, V, d) adds to its row of the table, and (N,) its |z|^2.
 
-    Both are nan for an image with a view that is zero or not finite. Of the table this reaches the row of unusable
-    images only, whose weight alone is read. Beside the result nothing of its size is written: on a processor most of
-    the time would go there.
+    Both are nan for an image with a view that is zero or not finite. In the table these reach the row of unusable
+    images only, of which nothing but the weight is read. Apart from the result nothing of its size is written, which
+    would take most of the time on a CPU.
     """
     if rows.dtype == torch.float64:
         rows = rows.to(dtype)
@@ -277,7 +291,10 @@ def _solved(geometry: Any, loss: Any) -> Geometry:
 def _lookup(
     class_names: Sequence[str | None] | None, ignore_index: Any, geometry: Geometry
 ) -> tuple[int, int, list[int]]:
-    """The label that the table of rows starts at, how many labels have a meaning, and the table, whose ends stand for all beyond them."""
+    """The first label of the table of rows, how many labels have a meaning, and the table.
+
+    Its ends stand for all labels beyond them.
+    """
     ignored, outside = geometry.num_classes + IGNORED, geometry.num_classes + OUTSIDE
     known = {name: index for index, name in enumerate(geometry.names)} | {None: ignored}
     names = geometry.names if class_names is None else tuple(class_names)
@@ -285,7 +302,8 @@ def _lookup(
     if unknown or not names:
         came = f"{unknown[0]!r} ({len(unknown)} such names)" if unknown else "none"
         raise InvalidInputError(
-            f"`class_names` must be classes of the geometry, such as {geometry.names[0]!r}; got {came} (None ignores a label)"
+            f"`class_names` must be classes of the geometry, such as {geometry.names[0]!r}; "
+            f"got {came} (None ignores a label)"
         )
     rows = [known[name] for name in names]
     if ignore_index is None:
@@ -300,11 +318,73 @@ def _lookup(
 
 
 def _widened(tables: Sequence[Tensor]) -> list[Tensor]:
-    """Tables of one width: a process without an update does not know the length of the rows yet."""
+    """Tables padded to one width, as a process without an update does not know the length of the rows yet."""
     width = max(table.shape[1] for table in tables)
     return [torch.nn.functional.pad(table, (0, width - table.shape[1])) for table in tables]
 
 
 def _gathered(table: Tensor, group: Any = None) -> list[Tensor]:
-    """The tables of all processes."""
+    """Tables of all processes."""
     return _widened(gather_all_tensors(table, group))
+
+
+def readings(table: Array, optimal: Array, *, proportions: Array, min_images: float) -> dict[str, float]:
+    """Compute the numbers of `GeometryMonitor.compute` from the sums of each class.
+
+    Parameters
+    ----------
+    table : (C, 3 + d)
+        W, W2, Q and S of each class.
+    optimal : (C, C)
+        Optimal Gram matrix.
+    proportions : (C,)
+        Class proportions that it is optimal for.
+    min_images : float
+        Least W^2 / W2 of a measured class.
+    """
+    gram, rho, images = weighted_directions(table, min_images)
+    known = np.diag(gram) == 1.0
+    # All classes would be on this simplex, also where only some are measured.
+    simplex = np.full_like(optimal, -1.0 / (optimal.shape[0] - 1))
+    distance, from_simplex = GramDistance.between(gram, optimal), GramDistance.between(gram, simplex)
+    pairs = np.triu(np.outer(known, known), 1)
+    size = float(np.linalg.norm(optimal[pairs]))
+    weight, total = table[:, WEIGHT], float(table[:, WEIGHT].sum())
+    lengths = rho[~np.isnan(rho)]
+    return {
+        "max_angle_error_deg": _or_nan(distance.max_angle_error_deg),
+        "gram_distance": _or_nan(distance.relative_frobenius),
+        "class_r2": _or_nan(distance.class_r2),
+        "simplex_max_angle_error_deg": _or_nan(from_simplex.max_angle_error_deg),
+        "simplex_gram_distance": float(np.linalg.norm((gram - simplex)[pairs])) / size if size > 0 else np.nan,
+        "min_rho": float(lengths.min()) if lengths.size else np.nan,
+        "median_rho": float(np.median(lengths)) if lengths.size else np.nan,
+        "max_rho": float(lengths.max()) if lengths.size else np.nan,
+        "classes_seen": float(np.count_nonzero(weight > FORGOTTEN)),
+        "classes_measured": float(np.count_nonzero(known)),
+        "images": total,
+        "smallest_class_images": float(images[known].min()) if known.any() else np.nan,
+        "proportions_distance": float(np.abs(weight / total - proportions).sum() / 2) if total > 0 else np.nan,
+    }
+
+
+def weighted_directions(table: Array, min_images: float) -> tuple[Array, Array, Array]:
+    """(C, C) cosines, nan for classes that are not measured; (C,) rho, nan for too few images; (C,) W^2 / W2."""
+    weight, squared, sums = table[:, WEIGHT], table[:, SQUARED], table[:, SUMS:]
+    seen = weight > FORGOTTEN
+    images = np.where(seen, weight**2 / np.where(seen, squared, 1.0), 0.0)
+    # Two images that came together, aged a thousand updates, are 2 up to rounding.
+    several = images >= min_images * (1 - 1e-9)
+    pairs = np.where(several, weight**2 - squared, 1.0)
+    rho_squared = np.where(several, (np.einsum("cd,cd->c", sums, sums) - table[:, SQUARES]) / pairs, np.nan)
+    known: npt.NDArray[np.bool_] = np.where(several, rho_squared, 0.0) > 8 * EPS
+    rho = np.sqrt(np.maximum(rho_squared, 0.0))
+    vectors = sums / np.where(known, weight * rho, 1.0)[:, None]
+    # Not by nan in the vectors: they have no entries before the first update.
+    gram = np.where(np.outer(known, known), vectors @ vectors.T, np.nan)
+    gram[known, known] = 1.0
+    return gram, rho, images
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value

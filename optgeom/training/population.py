@@ -21,13 +21,12 @@ from torch.autograd.function import once_differentiable
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.errors import InvalidInputError
-from optgeom.inputs.classes import ClassDistribution
+from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram, lift
 from optgeom.training.settings import check_seed
 
-ROUND = 50  # iterations between two looks at the angles
+ROUND = 50  # iterations between two comparisons of the angles
 SETTLED_DEG = 1e-5  # a round that moves no angle further ends the run
 SHORTEST = 1e-3  # length of the shortest row of U
 
@@ -48,8 +47,13 @@ class PopulationRisk(torch.nn.Module):
         self.program = self._whole.merged()
 
     @property
+    def groups(self) -> ClassGroups:
+        """Groups of the classes; each has one row of the means in `program`."""
+        return self._whole.groups
+
+    @property
     def num_rows(self) -> int:
-        """Rows of the means: one a class, all singletons of a full batch together."""
+        """Rows of the means: one per class, all singletons of a full batch together."""
         return int(self.program.sizes.size)
 
     def forward(self, means: Tensor) -> Tensor:
@@ -60,12 +64,9 @@ class PopulationRisk(torch.nn.Module):
 
     def gram(self, means: Tensor) -> Array:
         """(C, C) cosines in class order."""
-        return lift(self._whole, _coincident(self._whole, _cosines(means)))
-
-
-def _coincident(program: ClassMeanProgram, cosines: Array) -> Array:
-    cosines[program.coincident, program.coincident] = 1.0
-    return cosines
+        cosines = _cosines(means)
+        cosines[self._whole.coincident, self._whole.coincident] = 1.0
+        return lift(self._whole, cosines)
 
 
 def _cosines(means: Tensor) -> Array:
@@ -90,7 +91,7 @@ class _Risk(torch.autograd.Function):
         return 2.0 * grad * (pull @ unit), None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class PopulationRun:
     """Result of `train_population`.
 
@@ -115,6 +116,7 @@ class PopulationRun:
 def train_population(
     classes: ClassDistribution,
     loss: Loss,
+    *,
     dim: int | None = None,
     iterations: int = 5000,
     seed: int = 0,
@@ -129,7 +131,7 @@ def train_population(
     dim : int, optional
         Embedding dimension; C by default (the optimum needs at most C - 1).
     iterations : int
-        At most; it ends earlier when 50 of them move no angle by more than 1e-5 degrees.
+        Most iterations; the run ends earlier when 50 of them move no angle by more than 1e-5 degrees.
     seed : int
         Of the random start.
     watch : callable, optional
@@ -144,10 +146,7 @@ def train_population(
     InvalidInputError
         A number outside its domain, or a loss that is undefined for these classes.
     """
-    if not isinstance(classes, ClassDistribution):
-        raise InvalidInputError(
-            f"`classes` must be a ClassDistribution; got {type(classes).__name__} (ClassDistribution.from_counts(...))"
-        )
+    classes = _checks.instance("classes", classes, ClassDistribution, "ClassDistribution.from_counts(...)")
     _checks.integer("iterations", iterations, at_least=1)
     objective = PopulationRisk(classes, loss)
     size = classes.num_classes if dim is None else _checks.integer("dim", dim, at_least=1)
@@ -171,24 +170,30 @@ def train_population(
         value.backward()
         return value
 
-    done, angles = 0, objective.gram(means)
+    done, grams = 0, objective.gram(means)
     if watch is not None:
-        watch(0, objective(means).item(), angles)
+        watch(0, objective(means).item(), grams)
     while done < iterations:
-        before = angles
+        before = grams
         optimizer.step(closure)
         done += ROUND
-        angles = objective.gram(means)
+        grams = objective.gram(means)
         if watch is not None:
-            watch(done, objective(means).item(), angles)
-        if np.degrees(np.abs(np.arccos(angles) - np.arccos(before)).max()) < SETTLED_DEG:
+            watch(done, objective(means).item(), grams)
+        if np.degrees(np.abs(np.arccos(grams) - np.arccos(before)).max()) < SETTLED_DEG:
             break
     vectors = torch.nn.functional.normalize(means.detach(), dim=1).numpy()
-    groups = objective._whole.groups
+    groups = objective.groups
     left = _gradient(objective, means) / first if first > 0 else math.nan
-    return PopulationRun(vectors[groups.index], angles, objective(means).item(), done, left)
+    return PopulationRun(
+        means=vectors[groups.index],
+        gram=grams,
+        risk=objective(means).item(),
+        iterations=done,
+        gradient_norm=left,
+    )
 
 
 def _gradient(objective: PopulationRisk, means: Tensor) -> float:
-    (found,) = torch.autograd.grad(objective(means), means)
-    return float(found.abs().max())
+    (gradient,) = torch.autograd.grad(objective(means), means)
+    return float(gradient.abs().max())

@@ -1,49 +1,50 @@
-"""How a run goes: steps, rates, precision, what is written when."""
+"""How a run goes: steps, rates, device and precision, and when something is written."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from optgeom import _checks
 from optgeom.errors import InvalidInputError
-from optgeom.training.device import PRECISIONS
 
 OPTIMIZERS = ("adam", "sgd")
-LARGEST = {
-    "accumulate": 1_000_000,
-    "dim": 65_536,
-    "batch": 100_000,
-    "anchors": 10_000_000,
-}  # beyond, no memory or no patience
+DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("off", "bf16", "fp16")
+# Larger sizes need more memory, or more time, than any machine offers.
+LARGEST = {"accumulate": 1_000_000, "dim": 65_536, "batch": 100_000, "anchors": 10_000_000}
 LARGEST_RATE = 1e35  # the weights are of single precision
 LARGEST_SEED = 2**63 - 1  # torch takes 64 bits, and some draws count a few up from the seed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Of one training run.
+    """Settings of one training run.
 
     Attributes
     ----------
     steps : int
         Updates of the parameters.
     learning_rate : float
-        At its peak; it rises linearly over `warmup` steps, then follows half a cosine down to 0 at the end, where the
-        noise of the batches is averaged away.
+        At its peak: it rises linearly over `warmup` steps, then follows half a cosine down to 0 at the end, which
+        averages the noise of the batches away.
     optimizer : {"adam", "sgd"}
     momentum : float
-        Of SGD, in [0, 1).
+        Momentum of SGD, in [0, 1).
     weight_decay : float
         Decoupled from the gradient for Adam. With unit features a decay only slows the shrinking of the effective
         learning rate.
     warmup : int
     average_from : float
-        In [0, 1]: from this share of the steps on, the parameters are averaged over all iterates, and the average is
-        the result. 1: no average.
+        In [0, 1]: from this share of the steps on the parameters are averaged over all iterates, and the average is the
+        result. 1: no average.
     accumulate : int
-        Batches a step. Sums and counts of their losses are added before the division, so the gradient is that of the
+        Batches per step. Sums and counts of their losses are added before the division, so the gradient is that of the
         mean over all anchors; each batch is still contrasted within itself.
     clip_norm : float or None
         Largest norm of a gradient.
@@ -52,7 +53,7 @@ class Settings:
         "auto", "cpu", "cuda", "cuda:1", ...
     seed : int
     log_every, checkpoint_every : int
-        Steps.
+        Steps between two lines of the log, and between two checkpoints.
     """
 
     steps: int = 1500
@@ -73,32 +74,24 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("steps", "log_every", "checkpoint_every"):
             _checks.integer(name, getattr(self, name), at_least=1)
-        check_size("accumulate", self.accumulate)
         _checks.integer("warmup", self.warmup, at_least=0)
+        check_size("accumulate", self.accumulate)
         check_seed(self.seed)
-        if _checks.real("learning_rate", self.learning_rate, above=0.0, hint="0.001 to 0.1") > LARGEST_RATE:
-            raise InvalidInputError(
-                f"`learning_rate` must be at most {LARGEST_RATE:g}; got {self.learning_rate!r} (0.001 to 0.1)"
-            )
-        _checks.real("momentum", self.momentum, at_least=0.0, hint="0.9 is usual")
-        _checks.real("weight_decay", self.weight_decay, at_least=0.0, hint="0 for none")
-        _checks.real(
-            "average_from",
-            self.average_from,
-            at_least=0.0,
-            hint="the share of the steps before the average; 1 for no average",
-        )
         _checks.choice("optimizer", self.optimizer, OPTIMIZERS)
         _checks.choice("amp", self.amp, PRECISIONS)
+        _checks.real("weight_decay", self.weight_decay, at_least=0.0, hint="0 for none")
         if self.clip_norm is not None:
             _checks.real("clip_norm", self.clip_norm, above=0.0, hint="None for no limit")
-        for name, least, hint in (
-            ("momentum", "below 1", "0.9 is usual"),
-            ("average_from", "at most 1", "a share of the steps"),
-        ):
-            value = getattr(self, name)
-            if value > 1 or (name == "momentum" and value == 1):
-                raise InvalidInputError(f"`{name}` must be {least}; got {value!r} ({hint})")
+        rate = _checks.real("learning_rate", self.learning_rate, above=0.0, hint="0.001 to 0.1")
+        momentum = _checks.real("momentum", self.momentum, at_least=0.0, hint="0.9 is usual")
+        hint = "the share of the steps before the average; 1 for no average"
+        average_from = _checks.real("average_from", self.average_from, at_least=0.0, hint=hint)
+        if rate > LARGEST_RATE:
+            raise InvalidInputError(f"`learning_rate` must be at most {LARGEST_RATE:g}; got {rate!r} (0.001 to 0.1)")
+        if momentum >= 1:
+            raise InvalidInputError(f"`momentum` must be below 1; got {momentum!r} (0.9 is usual)")
+        if average_from > 1:
+            raise InvalidInputError(f"`average_from` must be at most 1; got {average_from!r} (a share of the steps)")
         if self.warmup >= self.steps:
             raise InvalidInputError(
                 f"`warmup` must be below `steps` = {self.steps}; got {self.warmup} (a tenth of them is usual)"
@@ -122,12 +115,12 @@ class Settings:
 
 
 def check_size(name: str, size: int) -> int:
-    """A whole number from 1 to the largest that can be trained with.
+    """`size` where it is a whole number from 1 to the largest that can be trained with.
 
     Raises
     ------
     InvalidInputError
-        Another one.
+        It is not.
     """
     number = _checks.integer(name, size, at_least=1)
     if number > LARGEST[name]:
@@ -136,12 +129,12 @@ def check_size(name: str, size: int) -> int:
 
 
 def check_seed(seed: int) -> int:
-    """A whole number from 0 to 2^63 - 1, which torch and numpy both take.
+    """`seed` where it is a whole number from 0 to 2^63 - 1, which torch and numpy both take.
 
     Raises
     ------
     InvalidInputError
-        Another one.
+        It is not.
     """
     number = _checks.integer("seed", seed, at_least=0)
     if number > LARGEST_SEED:
@@ -149,3 +142,56 @@ def check_seed(seed: int) -> int:
             f"`seed` must be at most 2^63 - 1; got a whole number of {number.bit_length()} bits (0 is as good)"
         )
     return number
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; "auto" is a CUDA device where there is one.
+
+    Raises
+    ------
+    InvalidInputError
+        An unknown name, "cuda" without a usable CUDA device, or a number beyond the last device.
+    """
+    kind, colon, number = name.partition(":")
+    if kind != "cuda" or (colon and not (number.isascii() and number.isdecimal())):
+        _checks.choice("device", name, DEVICES)
+    available = torch.cuda.is_available()
+    if name.startswith("cuda") and not available:
+        raise InvalidInputError(f"`device` must exist; got {name!r}, but torch finds no CUDA device (take cpu or auto)")
+    if colon and int(number) >= torch.cuda.device_count():
+        raise InvalidInputError(
+            f"`device` must be below cuda:{torch.cuda.device_count()}; got {name!r} (the first device is cuda:0)"
+        )
+    return torch.device("cuda" if name == "auto" and available else "cpu" if name == "auto" else name)
+
+
+def check_precision(amp: str, device: torch.device) -> str:
+    """`amp` where it is "off", "bf16" or, on CUDA only, "fp16".
+
+    Raises
+    ------
+    InvalidInputError
+        It is not.
+    """
+    _checks.choice("amp", amp, PRECISIONS)
+    if amp == "fp16" and device.type == "cpu":
+        raise InvalidInputError(
+            "`amp` must be bf16 or off on a CPU; got 'fp16' (its gradients need a scaler, which is for CUDA)"
+        )
+    return amp
+
+
+def autocast(amp: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Context of a forward pass in this precision."""
+    if amp == "off":
+        return contextlib.nullcontext()
+    kind = torch.bfloat16 if amp == "bf16" else torch.float16
+    context: contextlib.AbstractContextManager[Any] = torch.autocast(device.type, dtype=kind)
+    return context
+
+
+def to_device(numbers: Tensor, device: torch.device) -> Tensor:
+    """A CPU tensor on the device, without waiting for it, as a copy out of pageable memory would."""
+    if device.type != "cuda":
+        return numbers.to(device)
+    return numbers.pin_memory().to(device, non_blocking=True)

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 
 import optgeom as og
-from optgeom.training.augmentation import Augmentation
+from optgeom.training.batches import Augmentation, Sampler
 from optgeom.training.data import LabelledData, labelled
-from optgeom.training.encoder_task import EncoderTask
-from optgeom.training.encoders import make_encoder
+from optgeom.training.encoder import EncoderTask
 from optgeom.training.loop import Loop
-from optgeom.training.samplers import Sampler
+from optgeom.training.networks import make_encoder
 from optgeom.training.settings import Settings
 
 COUNTS = (30, 20, 10)
@@ -26,9 +25,8 @@ def blobs(seed: int = 0) -> LabelledData:
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(3), COUNTS)
     centres = rng.normal(size=(3, 1, 6, 6))
-    return labelled(
-        (centres[labels] + 0.3 * rng.normal(size=(labels.size, 1, 6, 6))).astype(np.float32), labels, "blobs"
-    )
+    images = centres[labels] + 0.3 * rng.normal(size=(labels.size, 1, 6, 6))
+    return labelled(images.astype(np.float32), labels, source="blobs")
 
 
 def encoder_task(
@@ -37,10 +35,19 @@ def encoder_task(
     """With everything that has a state: batch normalisation, sampler, augmentation, sampled negatives."""
     data = blobs()
     chosen = og.InfoNCE(0.5, 4) if loss is None else loss
-    sampler = Sampler(data, power, shuffled, seed=5)
+    sampler = Sampler(data, power=power, shuffled=shuffled, seed=5)
     geometry = og.solve(sampler.classes(), chosen)
-    made = make_encoder(arch, (1, 6, 6), 4, seed=3)
-    return EncoderTask(made, data, chosen, geometry, sampler, Augmentation(shift=1, noise=0.1), 8, 0, {"arch": arch})
+    return EncoderTask(
+        make_encoder(arch, (1, 6, 6), dim=4, seed=3),
+        data,
+        chosen,
+        geometry=geometry,
+        sampler=sampler,
+        augmentation=Augmentation(shift=1, noise=0.1),
+        batch=8,
+        seed=0,
+        description={"arch": arch},
+    )
 
 
 def settings(**changed: object) -> Settings:
@@ -58,12 +65,12 @@ def settings(**changed: object) -> Settings:
 
 
 def main(folder: str, resume: str) -> None:
-    """Train, telling each step on stdout; the weights go to `final.pt`."""
+    """Train, printing each step on stdout; the weights go to `final.pt`."""
     torch.set_num_threads(1)
     task = encoder_task()
-    loop = Loop(task, settings(steps=LONG), Path(folder), after_step=lambda step: print(step, flush=True))
-    found = loop.run(resume == "resume")
-    torch.save({"module": task.module.state_dict(), "records": found.records}, Path(folder) / "final.pt")
+    loop = Loop(task, settings(steps=LONG), folder=Path(folder), after_step=lambda step: print(step, flush=True))
+    finished = loop.run(resume == "resume")
+    torch.save({"module": task.module.state_dict(), "records": finished.records}, Path(folder) / "final.pt")
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ from helpers.training_cases import blobs  # noqa: E402
 from optgeom_cli.train_options import interruptible  # noqa: E402
 
 from optgeom.errors import IncompatibleError, InvalidInputError  # noqa: E402
-from optgeom.training.augmentation import Augmentation  # noqa: E402
-from optgeom.training.device import choose_device  # noqa: E402
-from optgeom.training.encoder_run import train_encoder  # noqa: E402
+from optgeom.training.batches import Augmentation  # noqa: E402
+from optgeom.training.checkpoint import read_log  # noqa: E402
+from optgeom.training.encoder import train_encoder  # noqa: E402
 from optgeom.training.features import ClassMeanTask  # noqa: E402
-from optgeom.training.log import read_log  # noqa: E402
+from optgeom.training.settings import choose_device  # noqa: E402
 
 FEATURES = ("features", "--counts", "60,30,10", "--temperature", "0.5")
 ENCODER = (
@@ -192,7 +192,7 @@ def test_resume(folder):
         (3, (*FEATURES, "--threads", "0"), "`threads` must be a whole number >= 1; got 0"),
         (2, (*FEATURES, "--loss", "supcon-full"), "`loss` must be SupCon with a finite batch size or InfoNCE"),
         (2, ("features",), "give exactly one of --counts"),
-        (2, (*ENCODER, "--labels", "blobs.npz"), "--labels is no source of classes here"),
+        (2, (*ENCODER, "--labels", "blobs.npz"), "--labels is not a source of classes here"),
         (2, (*ENCODER, "--arch", "vit"), "Invalid value for '--arch'"),
         (3, (*ENCODER, "--data", "imagenet"), "`data` must be digits, cifar10, cifar100, mnist or a .npz file"),
         (3, (*ENCODER, "--counts", "99,9,9"), "`counts` must be at most what blobs.npz has; got 99 for class 0 of 30"),
@@ -242,7 +242,7 @@ def test_what_does_not_fit_into_memory(monkeypatch):
     def too_large(*arguments, **options):
         torch.empty(2**50)
 
-    monkeypatch.setattr("optgeom.training.encoder_run.train_encoder", too_large)
+    monkeypatch.setattr("optgeom.training.encoder.train_encoder", too_large)
     said = refused(5, "encoder", "--data", "digits")
     assert "not enough memory for such batches" in said
 

@@ -14,10 +14,13 @@ torch = pytest.importorskip("torch")
 
 from helpers.training_cases import blobs  # noqa: E402
 
-from optgeom.training.augmentation import Augmentation, usual_augmentation  # noqa: E402
+from optgeom.training import require_torch  # noqa: E402
+from optgeom.training.batches import (  # noqa: E402
+    Augmentation,
+    Sampler,
+    usual_augmentation,
+)
 from optgeom.training.data import hold_out, labelled, load_data, long_tailed  # noqa: E402
-from optgeom.training.requirements import require_torch  # noqa: E402
-from optgeom.training.samplers import Sampler  # noqa: E402
 
 
 def test_digits():
@@ -51,7 +54,7 @@ def test_without_torch(monkeypatch):
 def test_without_torchvision(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(og.MissingDependencyError, match="cifar10 needs torchvision: pip install torchvision"):
-        load_data("cifar10", tmp_path)
+        load_data("cifar10", root=tmp_path)
 
 
 def test_torchvision_files(monkeypatch, tmp_path):
@@ -76,16 +79,16 @@ def test_torchvision_files(monkeypatch, tmp_path):
     package.datasets = datasets
     monkeypatch.setitem(sys.modules, "torchvision", package)
     monkeypatch.setitem(sys.modules, "torchvision.datasets", datasets)
-    data = load_data("cifar10", tmp_path)
+    data = load_data("cifar10", root=tmp_path)
     assert data.inputs.shape == (4, 3, 32, 32) and float(data.inputs.max()) == 1.0
     assert data.names == ("plane", "car", "bird") and data.mirrored and data.counts.tolist() == [2, 1, 1]
-    digits = load_data("mnist", tmp_path)
+    digits = load_data("mnist", root=tmp_path)
     assert digits.inputs.shape == (4, 1, 28, 28) and not digits.mirrored
     with pytest.raises(
         og.InvalidInputError,
         match=r"cifar10 must lie under .*nothing is downloaded unasked .torchvision.datasets.CIFAR10",
     ):
-        load_data("cifar10", tmp_path, train=False)
+        load_data("cifar10", root=tmp_path, train=False)
 
 
 def test_npz(tmp_path):
@@ -123,7 +126,7 @@ def test_arrays_of_every_shape():
     for inputs, labels, message in (
         (np.zeros(2), y, "`X` must be numbers of shape"),
         (np.array([["a"], ["b"]]), y, "`X` must be numbers"),
-        (np.zeros((2, 5)), [0, 1, 1], "`y` must have one label a sample, 2; got 3"),
+        (np.zeros((2, 5)), [0, 1, 1], "`y` must have one label per sample, 2; got 3"),
         (bad, y, "`X` must be finite; got NaN or infinity in sample 1"),
     ):
         with pytest.raises(og.InvalidInputError, match=message):
@@ -158,7 +161,7 @@ def test_holding_out():
 @pytest.mark.parametrize("power", [1.0, 0.0, 0.5, -1.0])
 def test_sampler_law(power):
     data = blobs()
-    sampler = Sampler(data, power)
+    sampler = Sampler(data, power=power)
     drawn = sampler.draw(60_000)[:, 0]
     weights = data.counts.astype(float) ** power
     np.testing.assert_allclose(sampler.classes().proportions, weights / weights.sum(), rtol=1e-14)
@@ -181,15 +184,15 @@ def test_epochs_take_every_sample_once():
     other.load(state)
     assert torch.equal(other.draw(33), expected)
     with pytest.raises(og.InvalidInputError, match="`power` must be 1 for shuffled epochs"):
-        Sampler(blobs(), 0.5, shuffled=True)
+        Sampler(blobs(), power=0.5, shuffled=True)
 
 
 def test_positives():
     data = blobs()
     sampler = Sampler(data)
-    images = sampler.draw(50, 3)
+    images = sampler.draw(50, views=3)
     assert images.shape == (50, 3) and torch.equal(images[:, 0], images[:, 2])
-    classes = sampler.draw(50, 3, "class")
+    classes = sampler.draw(50, views=3, positives="class")
     assert torch.equal(data.codes[classes[:, 0]], data.codes[classes[:, 2]])
     assert not torch.equal(classes[:, 0], classes[:, 2])
 
@@ -220,7 +223,7 @@ def test_noise():
     noisy = Augmentation(noise=0.5)(rows, torch.Generator().manual_seed(0))
     assert float(noisy.std()) == pytest.approx(0.5, rel=0.03)
     assert torch.equal(Augmentation()(rows, torch.Generator()), rows)
-    assert usual_augmentation((3, 32, 32), True) == Augmentation(4, True, 0.05)
+    assert usual_augmentation((3, 32, 32), True) == Augmentation(shift=4, mirror=True, noise=0.05)
     assert usual_augmentation((20,), False).shift == 0
     with pytest.raises(og.InvalidInputError, match="`noise` must be >= 0"):
         Augmentation(noise=-1.0)

@@ -13,13 +13,12 @@ torch = pytest.importorskip("torch")
 
 from helpers.training_cases import blobs, encoder_task, settings  # noqa: E402
 
-from optgeom.training.augmentation import Augmentation  # noqa: E402
+from optgeom.training.batches import Augmentation  # noqa: E402
 from optgeom.training.data import hold_out, labelled, load_data, long_tailed  # noqa: E402
-from optgeom.training.encoder_run import train_encoder  # noqa: E402
-from optgeom.training.encoder_task import torch_loss  # noqa: E402
-from optgeom.training.encoders import make_encoder  # noqa: E402
+from optgeom.training.encoder import train_encoder  # noqa: E402
 from optgeom.training.features import FreeFeatures  # noqa: E402
 from optgeom.training.losses import GeneralizedContrastiveLoss, SupConLoss  # noqa: E402
+from optgeom.training.networks import make_encoder  # noqa: E402
 from optgeom.training.settings import Settings  # noqa: E402
 
 
@@ -32,7 +31,7 @@ def digits(temperature, seed, share=0.0):
     pytest.importorskip("sklearn")
     data, held_out = hold_out(long_tailed(load_data("digits"), [174, 87, 29]), share)
     chosen = Settings(steps=1500, learning_rate=1e-3, log_every=500, seed=seed, device="cpu")
-    return train_encoder(data, og.SupCon(temperature, 64, 2), chosen, held_out=held_out)
+    return train_encoder(data, og.SupCon(temperature, 64, 2), settings=chosen, held_out=held_out)
 
 
 def check_digits(temperature, seed):
@@ -67,30 +66,30 @@ def test_held_out_digits_and_low_temperature_are_reported(temperature, share):
 @pytest.mark.parametrize(("arch", "parameters"), [("mlp", None), ("cnn", None), ("resnet18", 11_168_832)])
 def test_networks(arch, parameters):
     shape = (3, 32, 32)
-    network = make_encoder(arch, shape, 16, seed=1)
+    network = make_encoder(arch, shape, dim=16, seed=1)
     assert network(torch.randn(2, *shape)).shape == (2, 16)
     if parameters is not None:
         # Convolutions and norms of ResNet-18 with a 3 x 3 stem, without its classifier: He et al. 2016, table 1.
         head = 512 * 512 + 512 + 512 * 16 + 16
         assert sum(parameter.numel() for parameter in network.parameters()) == parameters + head
-    same = make_encoder(arch, shape, 16, seed=1)
+    same = make_encoder(arch, shape, dim=16, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), same.parameters(), strict=True))
-    other = make_encoder(arch, shape, 16, seed=2)
+    other = make_encoder(arch, shape, dim=16, seed=2)
     assert not all(torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True))
 
 
 def test_networks_for_what_they_are_not():
     with pytest.raises(og.IncompatibleError, match=r"`arch` 'cnn' needs images .*got inputs of shape .20,. .take mlp."):
-        make_encoder("cnn", (20,), 4)
+        make_encoder("cnn", (20,), dim=4)
     with pytest.raises(og.InvalidInputError, match="`arch` must be one of mlp, cnn, resnet18; got 'vit'"):
-        make_encoder("vit", (3, 8, 8), 4)
-    assert make_encoder("mlp", (20,), 4)(torch.zeros(2, 20)).shape == (2, 4)
+        make_encoder("vit", (3, 8, 8), dim=4)
+    assert make_encoder("mlp", (20,), dim=4)(torch.zeros(2, 20)).shape == (2, 4)
 
 
 def test_losses_in_torch():
-    assert isinstance(torch_loss(og.SupCon(0.5, 8, 1, "skip")), SupConLoss)
-    assert torch_loss(og.SupCon(0.5, 8, 1, "skip")).singletons == "skip"
-    found = torch_loss(og.InfoNCE(0.5, 3, 0.0, "mean", "scl"))
+    assert isinstance(og.SupCon(0.5, 8, 1, "skip").torch_module(), SupConLoss)
+    assert og.SupCon(0.5, 8, 1, "skip").torch_module().singletons == "skip"
+    found = og.InfoNCE(0.5, 3, 0.0, "mean", "scl").torch_module()
     assert isinstance(found, GeneralizedContrastiveLoss) and (found.negatives, found.sampling, found.psi.alpha) == (
         3,
         "scl",
@@ -98,7 +97,7 @@ def test_losses_in_torch():
     )
     for loss in (og.SupCon(0.5), og.InfoNCE(0.5, math.inf, negatives_reduction="mean")):
         with pytest.raises(og.IncompatibleError, match="must have finite batches and negatives"):
-            torch_loss(loss)
+            loss.torch_module()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_losses_in_torch():
 @pytest.mark.parametrize("arch", ["mlp", "cnn"])
 def test_every_loss_trains(loss, arch):
     found = train_encoder(
-        blobs(), loss, settings(steps=30), arch=arch, dim=4, batch=8 if isinstance(loss, og.InfoNCE) else None
+        blobs(), loss, settings=settings(steps=30), arch=arch, dim=4, batch=8 if isinstance(loss, og.InfoNCE) else None
     )
     assert found.embeddings.shape == (60, 4) and found.labels.shape == (60,)
     np.testing.assert_allclose(np.linalg.norm(found.embeddings, axis=1), 1.0, rtol=1e-6)
@@ -115,14 +114,14 @@ def test_every_loss_trains(loss, arch):
 
 
 def test_full_batch_and_balanced_sampler():
-    full = train_encoder(blobs(), og.SupConFullBatch(0.5), settings(steps=60, accumulate=1), dim=4)
+    full = train_encoder(blobs(), og.SupConFullBatch(0.5), settings=settings(steps=60, accumulate=1), dim=4)
     # One batch: nothing is random but the views, so the loss approaches its optimum from above.
     assert full.geometry.risk <= full.loop.loss < full.geometry.risk + 0.2
-    balanced = train_encoder(blobs(), og.SupCon(0.5, 8), settings(steps=5), dim=4, sampler_power=0.0)
+    balanced = train_encoder(blobs(), og.SupCon(0.5, 8), settings=settings(steps=5), dim=4, sampler_power=0.0)
     np.testing.assert_allclose(balanced.geometry.proportions, 1 / 3)
     assert balanced.geometry.names == ("0", "1", "2")
-    with pytest.raises(og.IncompatibleError, match="supcon-full takes all samples at once"):
-        train_encoder(blobs(), og.SupConFullBatch(0.5), settings(), sampler_power=0.0)
+    with pytest.raises(og.IncompatibleError, match="`loss` takes all samples at once"):
+        train_encoder(blobs(), og.SupConFullBatch(0.5), settings=settings(), sampler_power=0.0)
 
 
 def test_batch_sizes_that_do_not_fit():
@@ -130,9 +129,9 @@ def test_batch_sizes_that_do_not_fit():
         og.IncompatibleError,
         match="`batch` must be the batch size of the loss, 8, since the optimum depends on it; got 9",
     ):
-        train_encoder(blobs(), og.SupCon(0.5, 8), settings(), batch=9)
+        train_encoder(blobs(), og.SupCon(0.5, 8), settings=settings(), batch=9)
     with pytest.raises(og.IncompatibleError, match="`batch` must be above the 16 negatives of an anchor"):
-        train_encoder(blobs(), og.InfoNCE(0.5, 16), settings(), batch=16)
+        train_encoder(blobs(), og.InfoNCE(0.5, 16), settings=settings(), batch=16)
 
 
 def test_distance_is_that_of_validate():
@@ -146,14 +145,14 @@ def test_distance_is_that_of_validate():
 
 def test_own_encoder():
     own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3))
-    found = train_encoder(blobs(), og.SupCon(0.5, 8), settings(steps=5), encoder=own)
+    found = train_encoder(blobs(), og.SupCon(0.5, 8), settings=settings(steps=5), encoder=own)
     assert found.encoder is own and found.embeddings.shape == (60, 3)
 
 
 def test_class_without_held_out_samples():
     data, held = hold_out(blobs(), 1 / 11)
     assert held.counts.tolist() == [2, 1, 0]
-    found = train_encoder(data, og.SupCon(0.5, 8), settings(steps=5), dim=4, held_out=held)
+    found = train_encoder(data, og.SupCon(0.5, 8), settings=settings(steps=5), dim=4, held_out=held)
     assert found.held_out.angles_deg[1:] == (None, None)
 
 
@@ -169,7 +168,7 @@ def test_free_samples_collapse_to_class_means_at_the_optimum():
     data = labelled(np.arange(50.0)[:, None], np.repeat(np.arange(3), classes.counts))
     chosen = Settings(steps=1000, learning_rate=0.03, device="cpu", log_every=500)
     free = FreeSamples(50, 4).float()
-    found = train_encoder(data, og.SupConFullBatch(0.5), chosen, encoder=free, augmentation=Augmentation())
+    found = train_encoder(data, og.SupConFullBatch(0.5), settings=chosen, encoder=free, augmentation=Augmentation())
     means = np.stack([found.embeddings[found.labels == name].mean(axis=0) for name in classes.names])
     assert np.linalg.norm(means, axis=1).min() > 0.9999
     assert found.distance.max_angle_error_deg < 0.2

@@ -1,4 +1,4 @@
-"""Free class means, trained on the exact objective and on random batches, end at the solver's optimum, and collapse where it does."""
+"""Free class means end at the solver's optimum, on the exact objective and on random batches, and collapse with it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import optgeom as og
 
 torch = pytest.importorskip("torch")
 
-from optgeom.training.class_batches import InfoNCEBatches, SupConBatches, class_batches  # noqa: E402
-from optgeom.training.distance import GramDistance  # noqa: E402
+from optgeom.training.class_batches import InfoNCEBatches, SupConBatches  # noqa: E402
 from optgeom.training.features import train_features  # noqa: E402
 from optgeom.training.losses import SupConLoss  # noqa: E402
 from optgeom.training.population import PopulationRisk, train_population  # noqa: E402
 from optgeom.training.settings import Settings  # noqa: E402
+from optgeom.training.task import GramDistance  # noqa: E402
 
 THREE = og.ClassDistribution.from_profile("exp:3:100")
 TEN = og.ClassDistribution.from_profile("exp:10:100")
@@ -59,7 +59,7 @@ def test_minorities_collapse_exactly_where_predicted(majority, low, high):
 
 def check_sampled(classes, loss):
     settings = Settings(steps=15000, learning_rate=0.03, log_every=5000)
-    found = train_features(classes, loss, settings)
+    found = train_features(classes, loss, settings=settings)
     assert found.distance.class_r2 >= 0.999
     assert found.distance.max_angle_error_deg <= 1.0
     assert found.loop.averaged == 7500
@@ -81,7 +81,8 @@ def test_random_batches_end_at_the_optimum_of_every_loss(classes, name):
 @pytest.mark.parametrize(("majority", "low", "high"), [(0.80, -1.0, 0.97), (0.9, 0.99, 1.0)])
 def test_minorities_collapse_on_random_batches_too(majority, low, high):
     classes = og.ClassDistribution.from_proportions([majority, (1 - majority) / 2, (1 - majority) / 2])
-    found = train_features(classes, og.InfoNCE(1.0, 1), Settings(steps=15000, learning_rate=0.03, log_every=5000))
+    settings = Settings(steps=15000, learning_rate=0.03, log_every=5000)
+    found = train_features(classes, og.InfoNCE(1.0, 1), settings=settings)
     assert low <= found.gram[1, 2] <= high
 
 
@@ -165,9 +166,9 @@ def test_infinite_batches_are_refused():
     with pytest.raises(
         og.IncompatibleError, match=r"`loss` must be SupCon with a finite batch size or InfoNCE.*exact objective"
     ):
-        class_batches(THREE, og.SupCon(0.5), 10)
+        og.SupCon(0.5).class_batches(THREE, anchors=10)
     with pytest.raises(og.IncompatibleError, match="finitely many negatives"):
-        train_features(THREE, og.InfoNCE(0.5, math.inf, negatives_reduction="mean"), Settings(steps=1))
+        train_features(THREE, og.InfoNCE(0.5, math.inf, negatives_reduction="mean"), settings=Settings(steps=1))
 
 
 def test_wrong_arguments():

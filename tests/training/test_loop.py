@@ -22,15 +22,13 @@ from helpers.training_cases import LONG, blobs, encoder_task, settings  # noqa: 
 
 from optgeom import progress  # noqa: E402
 from optgeom.training import checkpoint  # noqa: E402
+from optgeom.training.checkpoint import TrainingLog, read_log  # noqa: E402
 from optgeom.training.class_batches import SupConBatches  # noqa: E402
-from optgeom.training.display import figures  # noqa: E402
-from optgeom.training.distance import GramDistance  # noqa: E402
 from optgeom.training.features import ClassMeanTask, train_features  # noqa: E402
-from optgeom.training.log import TrainingLog, read_log  # noqa: E402
-from optgeom.training.loop import Loop  # noqa: E402
+from optgeom.training.loop import Loop, progress_words  # noqa: E402
 from optgeom.training.settings import Settings  # noqa: E402
 from optgeom.training.stops import DivergedError, TrainingInterruptedError, likely_cause  # noqa: E402
-from optgeom.training.task import Terms  # noqa: E402
+from optgeom.training.task import GramDistance, Terms  # noqa: E402
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 CLASSES = og.ClassDistribution.from_counts([60, 30, 10])
@@ -44,7 +42,7 @@ def one_thread():
 
 def means_task(loss=None, seed=0):
     chosen = og.SupCon(0.5, 8, 1, "skip") if loss is None else loss
-    return ClassMeanTask(CLASSES, chosen, og.solve(CLASSES, chosen), 3, 32, seed)
+    return ClassMeanTask(CLASSES, chosen, geometry=og.solve(CLASSES, chosen), dim=3, anchors=32, seed=seed)
 
 
 def same(first, second):
@@ -75,20 +73,20 @@ def test_resumed_run_is_the_same_run(tmp_path, kind, at):
         return encoder_task(None if kind == "infonce" else og.SupCon(0.5, 8, 2), shuffled=kind == "shuffled")
 
     whole, parts = task(), task()
-    expected = Loop(whole, settings(), tmp_path / "whole").run()
+    expected = Loop(whole, settings(), folder=tmp_path / "whole").run()
     with pytest.raises(KilledError):
-        Loop(parts, settings(), tmp_path / "parts", after_step=killer(at)).run()
+        Loop(parts, settings(), folder=tmp_path / "parts", after_step=killer(at)).run()
     # Whoever draws numbers between the two must not matter.
     torch.manual_seed(99), np.random.seed(99), random.seed(99)  # noqa: NPY002
     again = task()
-    found = Loop(again, settings(), tmp_path / "parts").run(resume=True)
+    found = Loop(again, settings(), folder=tmp_path / "parts").run(resume=True)
     same(whole.module.state_dict(), again.module.state_dict())
     assert found.records == expected.records and found.distance == expected.distance
     assert (tmp_path / "parts" / "log.jsonl").read_text() == (tmp_path / "whole" / "log.jsonl").read_text()
     assert [record["step"] for record in read_log(tmp_path / "parts" / "log.jsonl")] == [7, 14, 21, 28, 35, 40]
     # A finished run can be resumed too, and does nothing.
     once_more = task()
-    assert Loop(once_more, settings(), tmp_path / "parts").run(resume=True).distance == expected.distance
+    assert Loop(once_more, settings(), folder=tmp_path / "parts").run(resume=True).distance == expected.distance
     same(whole.module.state_dict(), once_more.module.state_dict())
 
 
@@ -108,7 +106,7 @@ def start(folder, resume):
 
 def test_killed_process_resumes_bit_for_bit(tmp_path):
     whole = encoder_task()
-    expected = Loop(whole, settings(steps=LONG), tmp_path / "whole").run()
+    expected = Loop(whole, settings(steps=LONG), folder=tmp_path / "whole").run()
     with start(tmp_path / "killed", "new") as killed:
         for line in killed.stdout:
             if int(line) == 53:
@@ -137,11 +135,11 @@ def test_signals_save_and_say_how_to_resume(tmp_path, number):
     with pytest.raises(
         TrainingInterruptedError, match=rf"stopped by {number.name} after step 11: saved in .*checkpoint.pt; .*--resume"
     ) as held:
-        Loop(means_task(), settings(), tmp_path, after_step=after).run()
+        Loop(means_task(), settings(), folder=tmp_path, after_step=after).run()
     assert (held.value.step, held.value.signal, held.value.checkpoint) == (11, number, tmp_path / "checkpoint.pt")
     assert signal.getsignal(number) is before
     again = means_task()
-    Loop(again, settings(), tmp_path).run(resume=True)
+    Loop(again, settings(), folder=tmp_path).run(resume=True)
     same(whole.module.state_dict(), again.module.state_dict())
     with pytest.raises(TrainingInterruptedError, match="nothing was saved"):
         Loop(means_task(), settings(), after_step=after).run()
@@ -153,7 +151,7 @@ def test_second_interrupt_ends_at_once(tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        Loop(means_task(), settings(), tmp_path, after_step=after).run()
+        Loop(means_task(), settings(), folder=tmp_path, after_step=after).run()
 
 
 class Poisoned(ClassMeanTask):
@@ -169,7 +167,7 @@ class Poisoned(ClassMeanTask):
         nan = float("nan") if self.seen == self.at else 0.0
         inputs = found.inputs + (nan if self.where == "inputs" else 0.0)
         features = found.features + (nan if self.where != "loss" else 0.0)
-        return Terms(found.total + nan, found.count, inputs, features)
+        return Terms(total=found.total + nan, count=found.count, inputs=inputs, features=features)
 
 
 @pytest.mark.parametrize(
@@ -182,19 +180,19 @@ class Poisoned(ClassMeanTask):
 )
 def test_nan_names_the_first_step_the_cause_and_the_last_good_checkpoint(tmp_path, where, cause):
     loss = og.SupCon(0.5, 8, 2)
-    task = Poisoned(CLASSES, loss, og.solve(CLASSES, loss), 3, 32, 0)
+    task = Poisoned(CLASSES, loss, geometry=og.solve(CLASSES, loss), dim=3, anchors=32, seed=0)
     task.where = where
     chosen = settings(accumulate=1, log_every=40, checkpoint_every=10)
     with pytest.raises(
         DivergedError, match=rf"must stay finite; got nan at step 37: {cause}.*last good checkpoint is .*checkpoint.pt"
     ) as held:
-        Loop(task, chosen, tmp_path).run()
+        Loop(task, chosen, folder=tmp_path).run()
     assert held.value.step == 37 and held.value.checkpoint == tmp_path / "checkpoint.pt"
     assert isinstance(held.value, og.SolverError)
     kept = torch.load(held.value.checkpoint, weights_only=True)
     assert kept["step"] == 30 and torch.isfinite(kept["module"]["rows"]).all()
     with pytest.raises(DivergedError, match="no checkpoint was kept"):
-        fresh = Poisoned(CLASSES, loss, og.solve(CLASSES, loss), 3, 32, 0)
+        fresh = Poisoned(CLASSES, loss, geometry=og.solve(CLASSES, loss), dim=3, anchors=32, seed=0)
         Loop(fresh, chosen).run()
 
 
@@ -246,6 +244,21 @@ def test_average_and_schedule():
     assert chosen.rate(9) < 0.05
 
 
+def test_averaged_weights_get_the_batch_statistics_of_fifty_fresh_batches(monkeypatch):
+    task = encoder_task()
+    norm = next(layer for layer in task.module.modules() if isinstance(layer, torch.nn.BatchNorm2d))
+    draw, batches = task.draw, []
+    monkeypatch.setattr(task, "draw", lambda: batches.append(draw()) or batches[-1])
+    seen = []
+    norm.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+    task.refresh()
+    assert len(batches) == len(seen) == 50 and norm.momentum == 0.1
+    mean = torch.stack([inputs.mean(dim=(0, 2, 3)) for inputs in seen]).mean(dim=0)
+    variance = torch.stack([inputs.transpose(0, 1).flatten(1).var(dim=1) for inputs in seen]).mean(dim=0)
+    torch.testing.assert_close(norm.running_mean, mean, atol=1e-5, rtol=0)
+    torch.testing.assert_close(norm.running_var, variance, atol=0, rtol=1e-5)
+
+
 def test_optimizers_and_clipping():
     for changed in ({"optimizer": "sgd"}, {"clip_norm": 1e-3}, {"amp": "bf16"}, {"weight_decay": 0.1}):
         assert math.isfinite(Loop(encoder_task(), settings(steps=5, **changed)).run().loss)
@@ -261,13 +274,13 @@ def test_random_numbers_of_the_caller_are_left_alone():
 
 
 def test_folders_and_foreign_checkpoints(tmp_path):
-    Loop(means_task(), settings(), tmp_path).run()
+    Loop(means_task(), settings(), folder=tmp_path).run()
     with pytest.raises(og.InvalidInputError, match=r"holds a run already .resume it with --resume"):
-        Loop(means_task(), settings(), tmp_path).run()
+        Loop(means_task(), settings(), folder=tmp_path).run()
     with pytest.raises(og.InvalidInputError, match=r"`learning_rate` must be as in the run to resume, 0.01; got 0.5"):
-        Loop(means_task(), settings(learning_rate=0.5), tmp_path).run(resume=True)
+        Loop(means_task(), settings(learning_rate=0.5), folder=tmp_path).run(resume=True)
     with pytest.raises(og.InvalidInputError, match=r"`temperature` must be as in the run to resume, 0.5; got 0.4"):
-        Loop(means_task(og.SupCon(0.4, 8, 1, "skip")), settings(), tmp_path).run(resume=True)
+        Loop(means_task(og.SupCon(0.4, 8, 1, "skip")), settings(), folder=tmp_path).run(resume=True)
     with pytest.raises(og.InvalidInputError, match="`folder` must be given to resume"):
         Loop(means_task(), settings()).run(resume=True)
     for content in (b"nonsense", None):
@@ -277,16 +290,16 @@ def test_folders_and_foreign_checkpoints(tmp_path):
         else:
             path.write_bytes(content)
         with pytest.raises(og.InvalidInputError, match=r"checkpoint.pt must be a checkpoint of optgeom"):
-            Loop(means_task(), settings(), tmp_path).run(resume=True)
+            Loop(means_task(), settings(), folder=tmp_path).run(resume=True)
     with pytest.raises(og.InvalidInputError, match="cannot read"):
         checkpoint.load(tmp_path / "missing.pt", {}, torch.device("cpu"))
 
 
 def test_resume_before_the_first_checkpoint_starts_anew(tmp_path):
     with pytest.raises(KilledError):
-        Loop(means_task(), settings(log_every=2), tmp_path, after_step=killer(4)).run()
+        Loop(means_task(), settings(log_every=2), folder=tmp_path, after_step=killer(4)).run()
     assert len(read_log(tmp_path / "log.jsonl")) == 1
-    found = Loop(means_task(), settings(log_every=2), tmp_path).run(resume=True)
+    found = Loop(means_task(), settings(log_every=2), folder=tmp_path).run(resume=True)
     assert found.records == Loop(means_task(), settings(log_every=2)).run().records
     assert read_log(tmp_path / "log.jsonl") == found.records
 
@@ -334,7 +347,8 @@ def test_silent_without_a_terminal_and_informative_with_one(capsys, monkeypatch)
     Loop(means_task(), settings(), progress=True).run()
     held = capsys.readouterr()
     assert held.out == "" and held.err == ""
-    words = figures(1.25, 1.0, GramDistance(2.0, 0.9, 0.1, None))
+    distance = GramDistance(max_angle_error_deg=2.0, class_r2=0.9, relative_frobenius=0.1, angles_deg=None)
+    words = progress_words(1.25, 1.0, distance)
     assert words == "loss 1.25 (optimum 1), angles within 2 deg, Gram 0.1"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)
@@ -375,7 +389,9 @@ def test_nothing_waits_for_the_device_between_logs(kind, amp):
 @needs_cuda
 @pytest.mark.cuda
 def test_cuda_finds_the_same_optimum():
-    found = train_features(CLASSES, og.SupCon(0.5, 64, 2), Settings(steps=2000, learning_rate=0.03, device="cuda"))
+    found = train_features(
+        CLASSES, og.SupCon(0.5, 64, 2), settings=Settings(steps=2000, learning_rate=0.03, device="cuda")
+    )
     assert found.distance.max_angle_error_deg < 1.0
 
 

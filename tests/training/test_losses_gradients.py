@@ -1,4 +1,4 @@
-"""Gradients of the torch losses, what they do in float32 and under autocast, and that blocks and parts of a batch change nothing."""
+"""Gradients of the torch losses, float32 and autocast, and that blocks and parts of a batch change nothing."""
 
 from __future__ import annotations
 
@@ -38,22 +38,28 @@ def weights(size=7):
 # Every loss: how it is made at a temperature, its other arguments, and whether features have views.
 LOSSES = {
     "supcon": (lambda t: SupConLoss(t), (LABELS,), 1),
-    "supcon-skip": (lambda t: SupConLoss(t, 0.07, "skip"), (LABELS,), 1),
+    "supcon-skip": (lambda t: SupConLoss(t, base_temperature=0.07, singletons="skip"), (LABELS,), 1),
     "supcon-views": (lambda t: SupConLoss(t), (LABELS,), 2),
     "simclr": (lambda t: SupConLoss(t), (), 2),
     "soft": (lambda t: SoftSupConLoss(t, 0.1), (LABELS,), 1),
     "weighted": (lambda t: WeightedInfoNCELoss(t), (weights(),), 1),
     "weighted-skip": (lambda t: WeightedInfoNCELoss(t, singletons="skip"), (weights(),), 1),
-    "weighted-euclidean": (lambda t: WeightedInfoNCELoss(t, "euclidean"), (weights(),), 1),
+    "weighted-euclidean": (lambda t: WeightedInfoNCELoss(t, similarity="euclidean"), (weights(),), 1),
     "y-aware": (lambda t: YAwareLoss(t, 0.7), (numbers(7, seed=3),), 1),
-    "y-aware-euclidean": (lambda t: YAwareLoss(t, 0.7, "euclidean"), (numbers(7, 2, seed=3),), 1),
+    "y-aware-euclidean": (lambda t: YAwareLoss(t, 0.7, similarity="euclidean"), (numbers(7, 2, seed=3),), 1),
     "x-clr": (lambda t: XCLRLoss(t, 0.3), (numbers(7, 4, seed=3),), 1),
     "infonce": (lambda t: GeneralizedContrastiveLoss(t, 3), (), 2),
-    "infonce-scl": (lambda t: GeneralizedContrastiveLoss(t, 3, InfoNCEPsi(0.0, "mean"), "scl", 4), (LABELS,), 3),
+    "infonce-scl": (
+        lambda t: GeneralizedContrastiveLoss(
+            t, 3, psi=InfoNCEPsi(0.0, negatives_reduction="mean"), sampling="scl", seed=4
+        ),
+        (LABELS,),
+        3,
+    ),
     "hard": (lambda t: HardContrastiveLoss(t, 0.3), (), 2),
     "hard-labels": (lambda t: HardContrastiveLoss(t, 0.5), (LABELS,), 3),
     "support": (lambda t: SupportCorrectedLoss(t, 1.0), (LABELS,), 2),
-    "support-mixed": (lambda t: SupportCorrectedLoss(t, 0.4, 1.0, "skip"), (LABELS,), 3),
+    "support-mixed": (lambda t: SupportCorrectedLoss(t, 0.4, alpha=1.0, singletons="skip"), (LABELS,), 3),
 }
 SMOOTH = [name for name in LOSSES if not name.startswith("hard")]
 
@@ -210,7 +216,7 @@ def test_equal_to_pytorch_metric_learning():
 
 def test_euclidean_distances_far_from_the_origin():
     near = numbers(7, 3, dtype=torch.float32)
-    loss, labels = YAwareLoss(0.5, 0.7, "euclidean"), numbers(7, seed=3)
+    loss, labels = YAwareLoss(0.5, 0.7, similarity="euclidean"), numbers(7, seed=3)
     assert loss(near + 300.0, labels).item() == pytest.approx(loss(near, labels).item(), rel=1e-3)
 
 

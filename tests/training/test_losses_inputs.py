@@ -21,8 +21,8 @@ from optgeom.training.losses import (  # noqa: E402
     XCLRLoss,
     YAwareLoss,
 )
-from optgeom.training.losses.classes import class_codes  # noqa: E402
-from optgeom.training.losses.draws import draw_others  # noqa: E402
+from optgeom.training.losses.generalized import draw_others  # noqa: E402
+from optgeom.training.losses.rows import class_codes  # noqa: E402
 
 
 def alike(*shape):
@@ -220,7 +220,7 @@ def test_losses_say_what_they_are():
             r"`labels` must have shape \(2,\).*\(2, 3\).*argmax",
         ),
         (
-            lambda: SupConLoss()(alike(3, 2), torch.arange(3), slice(0, 3, 2)),
+            lambda: SupConLoss()(alike(3, 2), torch.arange(3), anchors=slice(0, 3, 2)),
             r"`anchors` must be a slice of consecutive samples",
         ),
         (

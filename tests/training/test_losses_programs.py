@@ -112,7 +112,9 @@ def test_supcon_tends_to_its_limit_for_large_batches():
 def test_base_temperature_is_a_factor():
     means = class_means(2)
     labels = torch.tensor([0, 0, 1, 2])
-    plain, scaled = (SupConLoss(0.1, base)(views_of(means[labels], 2), labels) for base in (None, 0.07))
+    plain, scaled = (
+        SupConLoss(0.1, base_temperature=base)(views_of(means[labels], 2), labels) for base in (None, 0.07)
+    )
     assert scaled.item() == pytest.approx(plain.item() * 0.1 / 0.07, rel=1e-14)
 
 
@@ -138,7 +140,7 @@ LAWS = {"ucl": np.tile(LAM, (3, 1)), "scl": np.where(np.eye(3) > 0, 0.0, LAM[Non
 @pytest.mark.parametrize("k", [1, 3])
 def test_infonce_with_given_negatives(k, sampling, alpha, reduction):
     means = class_means(k)
-    loss = GeneralizedContrastiveLoss(0.5, psi=InfoNCEPsi(alpha, reduction))
+    loss = GeneralizedContrastiveLoss(0.5, psi=InfoNCEPsi(alpha, negatives_reduction=reduction))
     program = og.InfoNCE(0.5, k, alpha, reduction, sampling)
     assert negatives_enumerated(loss, means, k, LAWS[sampling]) == pytest.approx(risk(program, means), **CLOSE)
 

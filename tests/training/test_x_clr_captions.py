@@ -44,8 +44,19 @@ def test_similarities_are_the_published_ones(encoder):
 def test_words_are_cut_into_known_pieces(encoder):
     words = list(encoder.vocabulary)
     assert [words[number] for number in encoder.tokens("Embeddings, it's \u2603!")] == [
-        "[CLS]", "em", "##bed", "##ding", "##s", ",", "it", "'", "s", "[UNK]", "!", "[SEP]",
-    ]  # fmt: skip
+        "[CLS]",
+        "em",
+        "##bed",
+        "##ding",
+        "##s",
+        ",",
+        "it",
+        "'",
+        "s",
+        "[UNK]",
+        "!",
+        "[SEP]",
+    ]
 
 
 def test_the_page_holds_what_the_script_prints(encoder):

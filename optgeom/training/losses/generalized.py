@@ -1,7 +1,8 @@
-"""Generalized contrastive loss: a psi of k sampled negatives."""
+"""Generalized contrastive loss: a psi of k negatives that are drawn from the batch, or given."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,46 @@ from torch import Tensor
 
 from optgeom import _checks
 from optgeom.errors import InvalidInputError
-from optgeom.training.losses.base import ContrastiveLoss, check_anchors, check_features, check_labels
-from optgeom.training.losses.classes import class_codes
-from optgeom.training.losses.draws import draw_others
-from optgeom.training.losses.psi import InfoNCEPsi
+from optgeom.training.losses.base import ContrastiveLoss, anchor_range, check_features, check_labels
+from optgeom.training.losses.rows import class_codes
 
 SAMPLING = ("ucl", "scl")
+REDUCTIONS = ("sum", "mean")
+ENTRIES = 1 << 20  # random numbers in memory at once
+
+
+class InfoNCEPsi(torch.nn.Module):
+    r"""psi(t_1, ..., t_k) = log( alpha + q sum_l exp t_l ), q = 1 (`sum`) or 1/k (`mean`); as `optgeom.InfoNCE`.
+
+    Parameters
+    ----------
+    alpha : float
+        >= 0; 1 puts the positive into the denominator, 0 leaves it out.
+    negatives_reduction : {"sum", "mean"}
+
+    References
+    ----------
+    van den Oord, Li, Vinyals 2018, arXiv 1807.03748.
+    """
+
+    def __init__(self, alpha: float = 1.0, *, negatives_reduction: str = "sum") -> None:
+        super().__init__()
+        self.alpha = _checks.real(
+            "alpha", alpha, at_least=0.0, hint="1 keeps the positive in the denominator, 0 leaves it out"
+        )
+        self.negatives_reduction = _checks.choice("negatives_reduction", negatives_reduction, REDUCTIONS)
+
+    def forward(self, t: Tensor) -> Tensor:
+        """(...) values at t of shape (..., k)."""
+        total = torch.logsumexp(t, dim=-1)
+        if self.negatives_reduction == "mean":
+            total = total - math.log(t.shape[-1])
+        if self.alpha == 0:
+            return total
+        return torch.logaddexp(total, total.new_full((), math.log(self.alpha)))
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}, negatives_reduction={self.negatives_reduction!r}"
 
 
 class GeneralizedContrastiveLoss(ContrastiveLoss):
@@ -25,7 +60,7 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
 
     the positive z_i+ being the next view of the same image, and n_l negatives drawn from that view of other images
     (UCL) or of images of other classes (SCL), or given. On features at class means t_l = (A_{i, c_l} - 1) / T, and the
-    expectation is the risk of `optgeom.InfoNCE` or, with a psi of one's own, of `optgeom.GeneralizedContrastive`; no
+    expectation is the risk of `optgeom.InfoNCE` or, with your own psi, of `optgeom.GeneralizedContrastive`; no
     constant is left out. Drawn negatives are distinct images, hence i.i.d. in batches with i.i.d. classes; under SCL
     this needs k images of other classes (fewer are repeated).
 
@@ -36,8 +71,8 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
     negatives : int
         k >= 1, where they are drawn; at most N - 1.
     psi : callable, optional
-        From (..., k) to (...): convex, increasing, symmetric, in torch. `InfoNCEPsi()` by default; its parameters are
-        trained along where it is a module.
+        From (..., k) to (...): convex, increasing, symmetric, in torch. `InfoNCEPsi()` by default; the parameters of
+        a module are trained too.
     sampling : {"ucl", "scl"}
     seed : int
         Of the draws. Their state is part of `state_dict`, so that a resumed run goes on with the same draws.
@@ -50,10 +85,13 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
     Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291.
     """
 
+    shown = ("temperature", "negatives", "sampling", "seed")
+
     def __init__(
         self,
         temperature: float = 0.1,
         negatives: int = 1,
+        *,
         psi: Callable[[Tensor], Tensor] | None = None,
         sampling: str = "ucl",
         seed: int = 0,
@@ -71,6 +109,7 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
         self,
         features: Tensor,
         labels: Tensor | None = None,
+        *,
         negatives: Tensor | None = None,
         anchors: slice | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -90,7 +129,7 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
         """
         check_features(features, "several")
         samples, _, size = features.shape
-        start, stop = check_anchors(anchors, samples)
+        start, stop = anchor_range(anchors, samples)
         unit = self._rows(features)
         with torch.autocast(features.device.type, enabled=False):
             if negatives is None:
@@ -99,7 +138,8 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
                 if negatives.ndim != 3 or (negatives.shape[0], negatives.shape[2]) != (samples, size):
                     came = tuple(negatives.shape)
                     raise InvalidInputError(
-                        f"`negatives` must have shape ({samples}, k, {size}), k for each image; got {came}"
+                        f"`negatives` must have shape ({samples}, k, {size}), k per image; got {came} "
+                        "(or leave them out: they are then drawn from the batch)"
                     )
                 mine = unit[start:stop]
                 away = torch.einsum("nvd,nkd->nvk", mine, self._rows(negatives[start:stop]))
@@ -109,12 +149,12 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
         return self._total(terms, valid)
 
     def _against_batch(self, unit: Tensor, labels: Tensor | None, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """(n, V, k) t of the anchors against drawn negatives, and whether there was any to draw."""
+        """(n, V, k) t of the anchors against drawn negatives, and (n, V) whether there was a negative to draw."""
         samples, views, _ = unit.shape
         if self.negatives > samples - 1:
             raise InvalidInputError(
-                f"`negatives` must be at most N - 1 = {samples - 1} for {samples} images, drawn without replacement; got {self.negatives} "
-                "(larger batches, or give the negatives)"
+                f"`negatives` must be at most N - 1 = {samples - 1} for {samples} images, drawn without replacement; "
+                f"got {self.negatives} (take larger batches, or give the negatives)"
             )
         codes = None
         if self.sampling == "scl":
@@ -147,15 +187,34 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
     def set_extra_state(self, state: Any) -> None:
         """Go on with these draws."""
         self._generators = {}
-        for name, held in state.items():
-            self._generator(torch.device(name)).set_state(held)
-
-    def extra_repr(self) -> str:
-        return (
-            f"temperature={self.temperature}, negatives={self.negatives}, sampling={self.sampling!r}, seed={self.seed}"
-        )
+        for name, generator_state in state.items():
+            self._generator(torch.device(name)).set_state(generator_state)
 
 
 def _next_view(unit: Tensor) -> Tensor:
     """(n, V) z.z+, the cosines of each view with the next."""
     return (unit * unit.roll(-1, dims=1)).sum(dim=2)
+
+
+def draw_others(samples: int, k: int, codes: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """(N, k) images drawn for each of N images, and (N,) how many there are to draw from.
+
+    Without replacement, from all other images, or from those of another class where codes are given. In batches with
+    i.i.d. classes the classes of the negatives of an anchor are then i.i.d. too, exactly as in `optgeom.InfoNCE`; drawn
+    with replacement they would not be, as the same image could come twice. Where fewer than k images are of another
+    class, they are repeated in turn.
+    """
+    device = generator.device
+    images = torch.arange(samples, device=device)
+    chosen, available = [], []
+    step = max(1, ENTRIES // samples)
+    for begin in range(0, samples, step):
+        mine = images[begin : begin + step]
+        keys = torch.rand((mine.shape[0], samples), generator=generator, device=device)
+        barred = mine[:, None] == images[None, :] if codes is None else codes[mine][:, None] == codes[None, :]
+        allowed = samples - barred.sum(dim=1)
+        order = keys.masked_fill_(barred, -1.0).topk(k, dim=1).indices
+        turn = images[:k][None, :] % allowed.clamp_min(1)[:, None]
+        chosen.append(order.gather(1, turn))
+        available.append(allowed)
+    return torch.cat(chosen), torch.cat(available)

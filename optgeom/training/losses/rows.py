@@ -1,4 +1,4 @@
-r"""Log-sum-exp over all other rows, and weighted means of similarities, without ever holding a (B, B) matrix.
+r"""The sums over rows that all losses are made of, in O(B d) memory: no (B, B) matrix is ever whole.
 
 For anchors i and the similarities s_ij of all B rows,
 
@@ -15,6 +15,7 @@ Nothing here waits for the device: shapes decide, never values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Similarities held at once. On a CPU 2 MiB of float32, which stays in the caches; on a GPU enough to keep it busy.
+# Similarities in memory at once. On a CPU 2 MiB of float32, which stays in the caches; on a GPU enough to keep it busy.
 ENTRIES = 1 << 19
 ENTRIES_ON_GPU = 1 << 22
 
@@ -74,10 +75,9 @@ class Rows:
 
 
 def row_terms(z: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-    """(A,) l, p and the mass sum_j t_ij of each anchor; l is -inf where nothing is contrasted with, p and the mass 0
-    without targets.
+    """(A,) l, p and the mass sum_j t_ij of each anchor, from z (B, d) in the type in which everything is computed.
 
-    z is (B, d) in the type in which everything is computed.
+    l is -inf where nothing is contrasted with; p and the mass are 0 without targets.
     """
     # Autocast would turn the products into half precision, of which exp(s) has no correct digit at small T.
     with torch.autocast(z.device.type, enabled=False):
@@ -118,16 +118,13 @@ class _RowTerms(torch.autograd.Function):
         with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
             # An anchor that is contrasted with nothing: exp(-inf - 0) is the 0 that it should be.
             norm = log_sum.masked_fill(log_sum == -torch.inf, 0.0)
-            everybody = rows.symmetric and rows.stop - rows.start == z.shape[0]
-            find = _gradient_of_all if everybody else _gradient
-            return find(z, norm, log_grad, pull_grad, rows), None
+            symmetric = rows.symmetric and rows.stop - rows.start == z.shape[0]
+            gradient = _gradient_of_all if symmetric else _gradient
+            return gradient(z, norm, log_grad, pull_grad, rows), None
 
 
 def _gradient_of_all(z: Tensor, norm: Tensor, log_grad: Tensor, _: Tensor, rows: Rows) -> Tensor:
-    """All rows are anchors and s is symmetric, so a block of rows of G' has the same similarities.
-
-    One product in place of two.
-    """
+    """Of all rows as anchors and symmetric s, where a block of rows of G' has the same similarities: one product."""
     gradient = torch.empty_like(z)
     norms = _norms(z, rows)
     buffer, other = rows.buffer(z), rows.buffer(z)
@@ -164,7 +161,7 @@ def _gradient(z: Tensor, norm: Tensor, log_grad: Tensor, pull_grad: Tensor, rows
 
 
 def _centred(z: Tensor, rows: Rows) -> Tensor:
-    """Distances do not change, and squared norms lose fewer digits."""
+    """Rows about their mean: distances stay, and squared norms lose fewer digits."""
     return z - z.mean(dim=0) if rows.euclidean else z
 
 
@@ -174,16 +171,49 @@ def _norms(z: Tensor, rows: Rows) -> Tensor | None:
 
 def _similarities(z: Tensor, norms: Tensor | None, rows: Rows, block: slice, buffer: Tensor) -> Tensor:
     """(b, B) similarities of a block of anchors, in the buffer."""
-    found = torch.mm(z[block], z.T, out=buffer[: block.stop - block.start])
+    similarities = torch.mm(z[block], z.T, out=buffer[: block.stop - block.start])
     if norms is None:
-        return found.div_(rows.temperature)
-    found.mul_(2.0).sub_(norms[block, None]).sub_(norms[None, :])
-    return found.clamp_max_(0.0).div_(rows.temperature)
+        return similarities.div_(rows.temperature)
+    similarities.mul_(2.0).sub_(norms[block, None]).sub_(norms[None, :])
+    return similarities.clamp_max_(0.0).div_(rows.temperature)
 
 
 def _mask(similarities: Tensor, rows: Rows, block: slice) -> None:
     """Leave the anchor itself out, and add log c."""
     if rows.contrast is not None:
-        # Asked for before the anchor is masked: it may look at the similarities.
+        # Called before the anchor is masked: it may look at the similarities.
         similarities.add_(rows.contrast(block, similarities))
     similarities.diagonal(block.start).fill_(-torch.inf)
+
+
+def class_codes(labels: Tensor) -> Tensor:
+    """(B,) numbers 0 to B - 1, equal where the labels are; how many differ is never asked, so nothing waits."""
+    ordered, order = torch.sort(labels)
+    new = torch.zeros_like(order)
+    new[1:] = ordered[1:] != ordered[:-1]
+    codes = torch.empty_like(order)
+    codes[order] = new.cumsum(0)
+    return codes
+
+
+def class_sums(rows: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, d) sum of all rows of each row's class, itself included, and (B,) their number, in O(B d)."""
+    sums = torch.zeros_like(rows).index_add(0, codes, rows)
+    counts = rows.new_zeros(rows.shape[0]).index_add(0, codes, rows.new_ones(rows.shape[0]))
+    return sums.index_select(0, codes), counts.index_select(0, codes)
+
+
+def positive_similarities(views: Tensor, temperature: float) -> Tensor:
+    """(N V, V - 1) similarities z.z' / T of every view with the other views of its image, from unit rows (N, V, d)."""
+    others = [(views * views.roll(shift, dims=1)).sum(dim=2) for shift in range(1, views.shape[1])]
+    return torch.stack(others, dim=2).flatten(0, 1) / temperature
+
+
+def log_ratio(log_sum: Tensor, positives: Tensor, alpha: float) -> Tensor:
+    """(A,) mean over the positives p of log( alpha + exp(l - s_p) ).
+
+    An l of -inf leaves log alpha, and -inf where alpha is 0.
+    """
+    if alpha == 0:
+        return log_sum - positives.mean(dim=1)
+    return torch.logaddexp(log_sum[:, None] - positives, positives.new_full((), math.log(alpha))).mean(dim=1)

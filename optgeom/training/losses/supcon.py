@@ -1,4 +1,4 @@
-"""SupCon: all other rows of the class are positives, all other rows are contrasted with."""
+"""SupCon: all other rows of the class are positives; in Soft SupCon rows of other classes are, with a small weight."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from torch import Tensor
 
 from optgeom import _checks
 from optgeom.errors import InvalidInputError
-from optgeom.training.losses.base import ContrastiveLoss, check_anchors, check_features, check_labels
-from optgeom.training.losses.classes import class_codes, class_sums
-from optgeom.training.losses.rows import Rows, row_terms
+from optgeom.training.losses.base import ContrastiveLoss, anchor_range, check_features, check_labels
+from optgeom.training.losses.rows import Rows, class_codes, class_sums, row_terms
 
 
 class SupConLoss(ContrastiveLoss):
     r"""Supervised contrastive loss, L_out, the anchor itself excluded:
 
-        term_i = log sum_{j != i} exp(z_i.z_j / T) - (1/|P_i|) sum_{p in P_i} z_i.z_p / T,       P_i the other rows of its class.
+        term_i = log sum_{j != i} exp(z_i.z_j / T) - (1/|P_i|) sum_{p in P_i} z_i.z_p / T,
 
-    On features that sit at class means its expectation over i.i.d. batches is the risk of `optgeom.SupCon` with this
-    batch size and number of views, and on one batch that of `optgeom.SupConFullBatch`; no constant is left out. SimCLR
-    is this loss without labels.
+    P_i being the other rows of its class. On features at class means its expectation over i.i.d. batches is the risk of
+    `optgeom.SupCon` with this batch size and number of views, and on one batch that of `optgeom.SupConFullBatch`; no
+    constant is left out. SimCLR is this loss without labels.
 
     The positives enter as z_i . (sum of the class - z_i), so that time is O(B^2 d) and memory O(B d).
 
@@ -28,7 +27,7 @@ class SupConLoss(ContrastiveLoss):
     temperature : float
         T > 0, dimensionless.
     base_temperature : float, optional
-        Multiply by T / base_temperature, as SupContrast does with .07.
+        Multiply the loss by T / base_temperature, as SupContrast does with .07.
     singletons : {"zero", "skip"}
         Anchors without a positive count as 0 (SupContrast), or are left out (pytorch-metric-learning).
     normalize : bool
@@ -41,6 +40,7 @@ class SupConLoss(ContrastiveLoss):
     def __init__(
         self,
         temperature: float = 0.1,
+        *,
         base_temperature: float | None = None,
         singletons: str = "zero",
         normalize: bool = True,
@@ -52,7 +52,7 @@ class SupConLoss(ContrastiveLoss):
         self.base_temperature = base_temperature
 
     def sum_and_count(
-        self, features: Tensor, labels: Tensor | None = None, anchors: slice | None = None
+        self, features: Tensor, labels: Tensor | None = None, *, anchors: slice | None = None
     ) -> tuple[Tensor, Tensor]:
         """Sum of the terms and number of anchors.
 
@@ -64,8 +64,8 @@ class SupConLoss(ContrastiveLoss):
             Class of each image or row, any integers; without labels every image is its own class (SimCLR), which needs
             V >= 2.
         anchors : slice, optional
-            Of images or rows: only their terms are summed, all rows are contrasted with. So each device takes its own
-            part of the gathered features.
+            Of images or rows: only their terms are summed, all rows are contrasted with. Each device can thus take its
+            own part of the gathered features.
         """
         check_features(features, "any")
         samples, views = features.shape[0], features.shape[1] if features.ndim == 3 else 1
@@ -78,7 +78,7 @@ class SupConLoss(ContrastiveLoss):
         else:
             check_labels(labels, samples)
             codes = class_codes(labels)
-        start, stop = check_anchors(anchors, samples)
+        start, stop = anchor_range(anchors, samples)
         rows = self._rows(features).reshape(samples * views, -1)
         part = slice(start * views, stop * views)
         log_sum, _, _ = row_terms(rows, Rows(self.temperature, part.start, part.stop))
@@ -87,3 +87,53 @@ class SupConLoss(ContrastiveLoss):
         pulled = (rows[part] * (sums[part] - rows[part])).sum(dim=1) / (others.clamp_min(1.0) * self.temperature)
         total, count = self._total(log_sum - pulled, others > 0)
         return total if self.base_temperature is None else total * (self.temperature / self.base_temperature), count
+
+
+class SoftSupConLoss(ContrastiveLoss):
+    r"""Weighted InfoNCE with w_ij = 1 within a class and `epsilon` across, in O(B d) memory:
+
+        term_i = log sum_{j != i} exp(z_i.z_j / T) - sum_{j != i} w_ij z_i.z_j / ( T sum_{j != i} w_ij ).
+
+    On one batch it is the loss of `optgeom.realize` with the scheme soft-supcon.
+
+    Parameters
+    ----------
+    temperature : float
+        T > 0, dimensionless.
+    epsilon : float
+        In (0, 1]. T log(1/epsilon) <= C/(C - 1) is where the geometry no longer depends on class sizes.
+    normalize : bool
+
+    References
+    ----------
+    Vock, Duchesnay, Dufumier 2026, arXiv 2605.13943.
+    """
+
+    shown = ("temperature", "epsilon", "normalize")
+
+    def __init__(self, temperature: float = 0.1, epsilon: float = 0.1, *, normalize: bool = True) -> None:
+        super().__init__(temperature, "zero", normalize)
+        self.epsilon = _checks.real(
+            "epsilon", epsilon, above=0.0, hint="the weight across classes, in (0, 1]; for 0 use SupConLoss"
+        )
+        if self.epsilon > 1:
+            raise InvalidInputError(
+                f"`epsilon` must be in (0, 1]; got {epsilon!r} (it is the weight across classes, 1 the weight within)"
+            )
+
+    def sum_and_count(self, features: Tensor, labels: Tensor, *, anchors: slice | None = None) -> tuple[Tensor, Tensor]:
+        """Sum of the terms and number of anchors; arguments as in `SupConLoss`, labels required."""
+        check_features(features, "any")
+        samples, views = features.shape[0], features.shape[1] if features.ndim == 3 else 1
+        check_labels(labels, samples)
+        start, stop = anchor_range(anchors, samples)
+        rows = self._rows(features).reshape(samples * views, -1)
+        part = slice(start * views, stop * views)
+        log_sum, _, _ = row_terms(rows, Rows(self.temperature, part.start, part.stop))
+        sums, counts = class_sums(rows, class_codes(labels).repeat_interleave(views))
+        mine = rows[part]
+        others = sums[part] - mine
+        rest = rows.sum(dim=0) - sums[part]
+        mass = (counts[part] - 1.0) + self.epsilon * (rows.shape[0] - counts[part])
+        pulled = (mine * (others + self.epsilon * rest)).sum(dim=1) / (mass.clamp_min(self.epsilon) * self.temperature)
+        return self._total(log_sum - pulled, mass > 0)

@@ -1,7 +1,4 @@
-"""Encoders of generated data.
-
-An MLP with or without batch normalisation, and the one that is made like the inverse of the generator.
-"""
+"""Encoders of generated data: MLPs with and without batch normalisation, and one of the form of the inverse."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from latents import generators
+from latents.generators import Generator
 from optgeom import _checks
 from optgeom.errors import IncompatibleError
-from optgeom.training import generators
-from optgeom.training.generators import Generator
 
 ENCODERS = ("batchnorm-mlp", "mlp", "matched")
 ANGLE_WIDTH = 64
@@ -21,8 +18,7 @@ SMALLEST_PIXEL = 1e-30
 
 
 class DeepMLP(nn.Sequential):
-    """`depth` hidden layers of `width`: linear, ReLU and, where asked for, batch normalisation AFTER the ReLU; then
-    linear.
+    """`depth` hidden layers of linear, ReLU and, where asked for, batch normalisation AFTER the ReLU; then linear.
 
     The place matters: normalised before the ReLU, 5 and 7 layers often ended in a fold of the sphere (linear R2 of two
     thirds) on latents that they recover when normalised after it.
@@ -35,7 +31,7 @@ class DeepMLP(nn.Sequential):
     batch_norm : bool
     """
 
-    def __init__(self, inputs: int, dim: int, width: int, depth: int, batch_norm: bool) -> None:
+    def __init__(self, inputs: int, dim: int, *, width: int, depth: int, batch_norm: bool) -> None:
         layers: list[nn.Module] = [nn.Flatten()]
         before = inputs
         for _ in range(depth):
@@ -47,11 +43,10 @@ class DeepMLP(nn.Sequential):
 
 
 class InverseMLP(nn.Module):
-    """The inverse of an `InvertibleMLP`, its matrices to be learnt: square matrices and leaky ReLU of the reciprocal
-    slope in turn.
+    """The inverse of an `InvertibleMLP`: matrices to be learnt, and leaky ReLU of the reciprocal slope, in turn.
 
-    The slopes are known, the weights are not: it starts from random orthogonal ones. With nothing to spare it has local
-    optima: on three layers in three dimensions it ended at a linear R2 of .90 to .94 from each of three starts.
+    It starts from random orthogonal matrices. Without spare width it has local optima: for three layers in three
+    dimensions it ended at a linear R2 of .90 to .94 from each of three starts.
     """
 
     def __init__(self, dimension: int, layers: int, slope: float) -> None:
@@ -69,10 +64,7 @@ class InverseMLP(nn.Module):
 
 
 class Unwind(nn.Module):
-    """The inverse of a `Spiral`, its winding to be learnt.
-
-    Turn the first two coordinates by a small network's angle of the last one.
-    """
+    """The inverse of a `Spiral`: a small network of the last coordinate says how far to turn the first two."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -100,10 +92,10 @@ class UnturnBands(nn.Module):
 
 
 class LogPixels(nn.Module):
-    """The inverse of `Blobs`, its matrix to be learnt: linear in the log of the pixels, less that of a blob in the
-    middle.
+    """The inverse of `Blobs`, its matrix to be learnt: linear in the log of the pixels minus that of a central blob.
 
-    Without the middle a large constant hides what depends on the latents, and the start decides whether they are found.
+    Without the central blob a large constant hides what depends on the latents, and the start decides whether they are
+    recovered.
     """
 
     def __init__(self, generator: generators.Blobs) -> None:
@@ -117,9 +109,9 @@ class LogPixels(nn.Module):
 
 
 def make_latent_encoder(
-    kind: str, generator: Generator, dim: int | None = None, seed: int = 0, width: int = 64, depth: int | None = None
+    kind: str, generator: Generator, *, dim: int | None = None, seed: int = 0, width: int = 64, depth: int | None = None
 ) -> nn.Module:
-    """An encoder of the outputs of a generator.
+    """Make an encoder of the outputs of a generator.
 
     Parameters
     ----------
@@ -146,13 +138,13 @@ def make_latent_encoder(
         if kind == "matched":
             if size != generator.dimension:
                 raise IncompatibleError(
-                    f"`dim` must be that of the latents, {generator.dimension}, for a matched encoder; got {size}"
+                    f"`dim` must be that of the latents, {generator.dimension}, for a matched encoder; got {size} "
+                    f"(leave it out)"
                 )
             return _matched(generator)
-        layers = (
-            (10 if kind == "batchnorm-mlp" else 3) if depth is None else _checks.integer("depth", depth, at_least=1)
-        )
-        return DeepMLP(math.prod(generator.shape), size, width, layers, kind == "batchnorm-mlp")
+        normed = kind == "batchnorm-mlp"
+        layers = (10 if normed else 3) if depth is None else _checks.integer("depth", depth, at_least=1)
+        return DeepMLP(math.prod(generator.shape), size, width=width, depth=layers, batch_norm=normed)
 
 
 def _matched(generator: Generator) -> nn.Module:

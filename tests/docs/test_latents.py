@@ -10,19 +10,21 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from helpers.maps import Twist  # noqa: E402
+from helpers.scripts import DOCS, importable  # noqa: E402
 
 from optgeom.errors import IncompatibleError, InvalidInputError  # noqa: E402
 from optgeom.sampling.asymptotic import asymptotic_loss  # noqa: E402
 from optgeom.sampling.conditionals import Slice, VonMisesFisher  # noqa: E402
 from optgeom.sampling.points import point_set  # noqa: E402
-from optgeom.training import generators  # noqa: E402
-from optgeom.training.batch_norm import refresh_statistics  # noqa: E402
-from optgeom.training.generators import GENERATORS, make_generator  # noqa: E402
-from optgeom.training.latent_encoders import ENCODERS, make_latent_encoder  # noqa: E402
-from optgeom.training.latent_task import LatentPairTask, train_latents  # noqa: E402
 from optgeom.training.loop import Loop  # noqa: E402
 from optgeom.training.losses import SupportCorrectedLoss  # noqa: E402
 from optgeom.training.settings import Settings  # noqa: E402
+
+with importable(DOCS / "reproduction"):
+    from latents import generators
+    from latents.encoders import ENCODERS, make_latent_encoder
+    from latents.generators import GENERATORS, make_generator
+    from latents.task import LatentPairTask, train_latents
 
 TAU = 0.3
 SLICE = Slice(3, 1 / TAU, (0,), "reported")
@@ -69,7 +71,7 @@ def test_smooth_generators_have_derivatives_of_full_rank(name):
 
 
 def test_the_condition_number_is_that_asked_for():
-    g = generators.LinearGenerator(4, 9, condition=5.0)
+    g = generators.LinearGenerator(4, outputs=9, condition=5.0)
     assert torch.linalg.cond(g.matrix).item() == pytest.approx(5.0)
 
 
@@ -144,7 +146,7 @@ def test_matched_needs_the_dimension_of_the_latents_and_a_known_generator():
     [
         (lambda: generators.InvertibleMLP(3, slope=0.0), "`slope` must be > 0"),
         (lambda: generators.InvertibleMLP(3, slope=1.5), "`slope` must be in"),
-        (lambda: generators.LinearGenerator(3, 2), "`outputs` must be"),
+        (lambda: generators.LinearGenerator(3, outputs=2), "`outputs` must be"),
         (lambda: generators.LinearGenerator(3, condition=0.5), "`condition` must be"),
         (lambda: generators.Spiral(2), "`dimension` must be"),
         (lambda: make_generator("cubes", 3), "`generator` must be"),
@@ -161,7 +163,9 @@ def test_parameters_that_are_refused(call, words):
 
 def task(conditional=SLICE, rho=0.0, generator=None, kind="matched", batch=32, **given):
     g = make_generator("identity", 3) if generator is None else generator
-    return LatentPairTask(make_latent_encoder(kind, g, seed=1), g, conditional, TAU, rho, batch=batch, **given)
+    return LatentPairTask(
+        make_latent_encoder(kind, g, seed=1), g, conditional, temperature=TAU, rho=rho, batch=batch, **given
+    )
 
 
 def test_pairs_are_those_of_the_law():
@@ -253,12 +257,12 @@ def test_resumed_runs_are_the_same_bit_for_bit(tmp_path):
 
     whole = train_latents(fresh(), how)
     with pytest.raises(KilledError):
-        Loop(fresh(), how, tmp_path, after_step=stop).run()
-    resumed = train_latents(fresh(), how, tmp_path, resume=True)
+        Loop(fresh(), how, folder=tmp_path, after_step=stop).run()
+    resumed = train_latents(fresh(), how, folder=tmp_path, resume=True)
     assert resumed.recovery == whole.recovery
     assert resumed.loop.records == whole.loop.records
     with pytest.raises(InvalidInputError, match="rho"):
-        train_latents(task(rho=1.0, per_slice=8, kind="batchnorm-mlp"), how, tmp_path, resume=True)
+        train_latents(task(rho=1.0, per_slice=8, kind="batchnorm-mlp"), how, folder=tmp_path, resume=True)
 
 
 def test_the_distance_is_zero_for_orthogonal_maps_only():
@@ -268,13 +272,3 @@ def test_the_distance_is_zero_for_orthogonal_maps_only():
     assert found.recovery(500).max_angle_error_deg < 1e-3
     found.module.weight.data[0] *= 2
     assert found.distance().relative_frobenius > 0.1
-
-
-def test_refreshed_statistics_are_those_of_the_batches():
-    layer = torch.nn.BatchNorm1d(2)
-    data = torch.randn(50, 64, 2, generator=torch.Generator().manual_seed(0)) * 3 + 1
-    batches = iter(data)
-    refresh_statistics(layer, lambda: layer(next(batches)))
-    assert torch.allclose(layer.running_mean, data.mean(dim=(0, 1)), atol=1e-5)
-    assert torch.allclose(layer.running_var, data.var(dim=1).mean(dim=0), rtol=1e-5)
-    assert layer.momentum == 0.1

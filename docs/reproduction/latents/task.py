@@ -1,5 +1,4 @@
-r"""Positive pairs of latents, drawn on the fly, seen through a generator: contrastive learning whose true latents are
-known.
+r"""Contrastive learning whose true latents are known: positive pairs of latents, seen through a generator.
 
 A batch has N anchors z_i, uniform on the sphere, with positives z+_i ~ p(. | z_i), and both are anchors to each other
 (the laws are symmetric). The negatives of an anchor are the K = 2 (N - 1) rows of the other anchors and their
@@ -25,21 +24,20 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import update_bn
 
+from latents.generators import Generator
 from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.metrics.recovery import LatentRecovery, latent_recovery
 from optgeom.errors import IncompatibleError, InvalidInputError
-from optgeom.sampling import latents
 from optgeom.sampling.asymptotic import check_rho
 from optgeom.sampling.conditionals import Conditional
-from optgeom.training.batch_norm import refresh_statistics
-from optgeom.training.distance import GramDistance
-from optgeom.training.generators import Generator
+from optgeom.sampling.latents import uniform
 from optgeom.training.loop import Loop, LoopResult
 from optgeom.training.losses import SupportCorrectedLoss
 from optgeom.training.settings import Settings
-from optgeom.training.task import Task, Terms
+from optgeom.training.task import REFRESHING_BATCHES, GramDistance, Task, Terms
 
 BATCH, PER_SLICE = 256, 16
 LOGGED_LATENTS = 200  # whose cosines the log compares
@@ -83,6 +81,7 @@ class LatentPairTask(Task):
         encoder: torch.nn.Module,
         generator: Generator,
         conditional: Conditional,
+        *,
         temperature: float = 0.3,
         rho: float = 0.0,
         alpha: float = 0.0,
@@ -91,9 +90,9 @@ class LatentPairTask(Task):
         seed: int = 0,
     ) -> None:
         if generator.dimension != conditional.dimension:
-            held = f"{generator.dimension} and {conditional.dimension}"
+            came = f"{generator.dimension} and {conditional.dimension}"
             raise InvalidInputError(
-                f"`generator` must take latents of the dimension of `conditional`; got {held} (make it anew)"
+                f"`generator` must take latents of the dimension of `conditional`; got {came} (make it anew)"
             )
         self.batch = _checks.integer("batch", batch, at_least=2)
         check_rho(rho)
@@ -101,22 +100,26 @@ class LatentPairTask(Task):
         already = (self._per_slice - 1) / (self.batch - 1)
         if self._per_slice > 1 and rho < already:
             raise InvalidInputError(
-                f"`rho` must be 0 or at least {already:.4g}, what groups of {per_slice} bring; got {rho!r} (smaller groups)"
+                f"`rho` must be 0 or at least {already:.4g}, the share that groups of {per_slice} bring; "
+                f"got {rho!r} (take smaller groups)"
             )
-        self.loss = SupportCorrectedLoss(
-            temperature, (rho - already) / (1 - already) if self._per_slice > 1 else rho, alpha
-        )
+        corrected = (rho - already) / (1 - already) if self._per_slice > 1 else rho
+        self.loss = SupportCorrectedLoss(temperature, corrected, alpha=alpha)
         self.module, self.generator, self.conditional = encoder, generator, conditional
         self.expected_count, self.optimal_loss = 2.0 * self.batch, None
-        self.describe = {
+        self.description = {
             "features": "generated data",
             "encoder": str(encoder),
             "generator": f"{type(generator).__name__} {generator.shape}",
             "conditional": repr(conditional),
-            "temperature": temperature, "rho": rho, "alpha": alpha, "batch": self.batch, "per_slice": self._per_slice,
-        }  # fmt: skip
+            "temperature": temperature,
+            "rho": rho,
+            "alpha": alpha,
+            "batch": self.batch,
+            "per_slice": self._per_slice,
+        }
         self._seed, self._random = seed, np.random.default_rng(seed)
-        self._probe = latents.uniform(np.random.default_rng(MEASURED_SEED), LOGGED_LATENTS, conditional.dimension)
+        self._probe = uniform(np.random.default_rng(MEASURED_SEED), LOGGED_LATENTS, conditional.dimension)
         self.to(torch.device("cpu"))
 
     def to(self, device: torch.device) -> None:
@@ -128,15 +131,14 @@ class LatentPairTask(Task):
     def draw(self) -> tuple[Array, Array]:
         """(N, d) anchors and their positives; anchors of one slice follow each other."""
         groups = self.batch // self._per_slice
-        z = latents.uniform(self._random, groups, self.conditional.dimension)
+        z = uniform(self._random, groups, self.conditional.dimension)
         if self._per_slice > 1:
             z = self.conditional.sample_support(self._random, np.repeat(z, self._per_slice, axis=0))
         return z, self.conditional.sample(self._random, z)
 
-    def _features(self) -> tuple[Tensor, Tensor]:
-        """(2 N, ...) generated data of the next batch, pair by pair, and their features."""
-        inputs = self._generated(np.stack(self.draw(), axis=1).reshape(2 * self.batch, -1))
-        return inputs, self.module(inputs)
+    def _inputs(self) -> Tensor:
+        """(2 N, ...) generated data of the next batch, pair by pair."""
+        return self._generated(np.stack(self.draw(), axis=1).reshape(2 * self.batch, -1))
 
     def _generated(self, z: Array) -> Tensor:
         with torch.no_grad():
@@ -144,12 +146,12 @@ class LatentPairTask(Task):
 
     def terms(self) -> Terms:
         """Loss of the next batch of pairs."""
-        inputs, features = self._features()
-        supports = torch.arange(self.batch, device=self._device) // (
-            self.batch if self.conditional.full_support else self._per_slice
-        )
+        inputs = self._inputs()
+        features = self.module(inputs)
+        sharing = self.batch if self.conditional.full_support else self._per_slice
+        supports = torch.arange(self.batch, device=self._device) // sharing
         total, count = self.loss.sum_and_count(features.view(self.batch, 2, -1), supports)
-        return Terms(total, count, inputs.sum(), features.detach().float().sum())
+        return Terms(total=total, count=count, inputs=inputs.sum(), features=features.detach().float().sum())
 
     @torch.no_grad()
     def embed(self, z: Array) -> Array:
@@ -161,20 +163,17 @@ class LatentPairTask(Task):
         return np.asarray(torch.nn.functional.normalize(features.double(), dim=1).cpu().numpy())
 
     def distance(self) -> GramDistance:
-        """Cosines of features beside those of their latents, for fixed latents.
-
-        The distance from the orthogonal maps.
-        """
+        """Cosines of the features of fixed latents beside those of the latents: the distance from orthogonal maps."""
         features = self.embed(self._probe)
         return GramDistance.between(features @ features.T, self._probe @ self._probe.T)
 
     def recovery(self, samples: int = MEASURED_LATENTS) -> LatentRecovery:
         """Metrics on latents that were not trained on, the same for every run."""
-        z = latents.uniform(np.random.default_rng(MEASURED_SEED + 1), samples, self.conditional.dimension)
+        z = uniform(np.random.default_rng(MEASURED_SEED + 1), samples, self.conditional.dimension)
         return latent_recovery(z, self.embed(z))
 
     def state(self) -> dict[str, Any]:
-        """State of the draws; as text, for its integers are larger than those of a checkpoint."""
+        """State of the draws, as text: its integers are larger than those of a checkpoint."""
         return {"random": json.dumps(self._random.bit_generator.state)}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -182,11 +181,11 @@ class LatentPairTask(Task):
         self._random.bit_generator.state = json.loads(state["random"])
 
     def refresh(self) -> None:
-        """Statistics of batch normalisation for the averaged weights."""
-        refresh_statistics(self.module, self._features)
+        """Statistics of batch normalisation for the averaged parameters."""
+        update_bn((self._inputs() for _ in range(REFRESHING_BATCHES)), self.module)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LatentRun:
     """What an encoder recovered.
 
@@ -206,7 +205,7 @@ class LatentRun:
 
 
 def train_latents(
-    task: LatentPairTask, settings: Settings, folder: Path | None = None, resume: bool = False
+    task: LatentPairTask, settings: Settings, *, folder: Path | None = None, resume: bool = False
 ) -> LatentRun:
     """Train an encoder on pairs of latents and measure what it recovered.
 
@@ -224,12 +223,12 @@ def train_latents(
     InvalidInputError, DivergedError, TrainingInterruptedError
         As `Loop.run`.
     """
-    found = Loop(task, settings, folder).run(resume)
-    return LatentRun(task.recovery(), found, task)
+    finished = Loop(task, settings, folder=folder).run(resume)
+    return LatentRun(recovery=task.recovery(), loop=finished, task=task)
 
 
 def _group(conditional: Conditional, rho: float, batch: int, per_slice: int) -> int:
-    """Anchors of a slice: 1 where no support is asked for, or every anchor has the same."""
+    """Anchors per slice: 1 where no support is asked for, or where all anchors have the same."""
     size = _checks.integer("per_slice", per_slice, at_least=2)
     if rho == 0 or conditional.full_support:
         return 1
@@ -240,6 +239,6 @@ def _group(conditional: Conditional, rho: float, batch: int, per_slice: int) -> 
         )
     if batch % size or batch == size:
         raise InvalidInputError(
-            f"`per_slice` must divide `batch` = {batch} and be less; got {size} (2 anchors a slice at least)"
+            f"`per_slice` must divide `batch` = {batch} and be less; got {size} (at least 2 anchors per slice)"
         )
     return size

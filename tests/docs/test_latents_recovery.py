@@ -6,12 +6,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from helpers.scripts import DOCS, importable  # noqa: E402
+
 from optgeom.sampling.asymptotic import asymptotic_loss, infimum, orthogonal_loss  # noqa: E402
 from optgeom.sampling.conditionals import Slice, VonMisesFisher  # noqa: E402
-from optgeom.training.generators import make_generator  # noqa: E402
-from optgeom.training.latent_encoders import make_latent_encoder  # noqa: E402
-from optgeom.training.latent_task import LatentPairTask, train_latents  # noqa: E402
 from optgeom.training.settings import Settings  # noqa: E402
+
+with importable(DOCS / "reproduction"):
+    from latents.encoders import make_latent_encoder
+    from latents.generators import make_generator
+    from latents.task import LatentPairTask, train_latents
 
 TAU = 0.3
 LAWS = {
@@ -30,7 +34,8 @@ def one_thread():
 
 def train(law, kind, seed=0, rate=0.01, steps=300, batch=512, generator="identity", rho=0.0):
     g = make_generator(generator, 3)
-    task = LatentPairTask(make_latent_encoder(kind, g, seed=seed), g, LAWS[law], TAU, rho, batch=batch, seed=seed)
+    encoder = make_latent_encoder(kind, g, seed=seed)
+    task = LatentPairTask(encoder, g, LAWS[law], temperature=TAU, rho=rho, batch=batch, seed=seed)
     how = Settings(steps=steps, learning_rate=rate, device="cpu", seed=seed, average_from=1.0, log_every=steps)
     return train_latents(task, how)
 

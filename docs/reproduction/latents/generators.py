@@ -1,5 +1,6 @@
-r"""Generators x = g(z): what an encoder sees in place of latents on the unit sphere, all of them injective and with an
-exact inverse.
+r"""Generators x = g(z): what an encoder sees in place of latents on the unit sphere.
+
+All of them are injective and have an exact inverse.
 
 * `Identity`;
 * `LinearGenerator`: a matrix of full column rank;
@@ -8,7 +9,9 @@ exact inverse.
 * `Patches`: bands of the sphere are turned against each other, twice, a bijection of the sphere that is not continuous;
 * `Blobs`: a small image for each latent, smooth and injective.
 
-References ---------- Zimmermann, Sharma, Schneider, Bethge, Brendel 2021, arXiv 2102.08850 (invertible MLP);
+References
+----------
+Zimmermann, Sharma, Schneider, Bethge, Brendel 2021, arXiv 2102.08850 (invertible MLP);
 Zaliaduonis, Putzky, Richter, Gatidis 2026, arXiv 2606.04280 (linear, invertible MLP, spiral, patches).
 """
 
@@ -78,7 +81,7 @@ class LinearGenerator(Generator):
     seed : int
     """
 
-    def __init__(self, dimension: int, outputs: int | None = None, condition: float = 3.0, seed: int = 0) -> None:
+    def __init__(self, dimension: int, *, outputs: int | None = None, condition: float = 3.0, seed: int = 0) -> None:
         super().__init__(dimension)
         size = dimension if outputs is None else _checks.integer("outputs", outputs, at_least=dimension)
         _checks.real("condition", condition, at_least=1.0, hint="1 is orthogonal")
@@ -113,10 +116,10 @@ class InvertibleMLP(Generator):
     seed : int
     """
 
-    def __init__(self, dimension: int, layers: int = 3, slope: float = SLOPE, seed: int = 0) -> None:
+    def __init__(self, dimension: int, *, layers: int = 3, slope: float = SLOPE, seed: int = 0) -> None:
         super().__init__(dimension)
         _checks.integer("layers", layers, at_least=1)
-        self.slope = _checks.real("slope", slope, above=0.0, hint="0.2 is usual; 0 is no bijection")
+        self.slope = _checks.real("slope", slope, above=0.0, hint="0.2 is usual; with 0 it is not a bijection")
         if self.slope > 1:
             raise InvalidInputError(f"`slope` must be in (0, 1]; got {slope!r} (1 is a linear map)")
         random = torch.Generator().manual_seed(seed)
@@ -153,7 +156,7 @@ class Spiral(Generator):
         Half turns for each unit of the last coordinate; 2 in the published experiments.
     """
 
-    def __init__(self, dimension: int, turns: float = 2.0) -> None:
+    def __init__(self, dimension: int, *, turns: float = 2.0) -> None:
         super().__init__(dimension, at_least=3)
         self.turns = _checks.real("turns", turns, at_least=0.0, hint="2 is usual")
         self.shape = (self.dimension,)
@@ -180,7 +183,7 @@ class Patches(Generator):
         S >= 1; 4 in the published experiments.
     """
 
-    def __init__(self, dimension: int, bands: int = 4) -> None:
+    def __init__(self, dimension: int, *, bands: int = 4) -> None:
         super().__init__(dimension, at_least=3)
         self.bands = _checks.integer("bands", bands, at_least=1)
         self.register_buffer("angles", math.pi / (self.bands - torch.arange(self.bands, dtype=torch.float64)))
@@ -201,7 +204,7 @@ class Patches(Generator):
 
 
 class Blobs(Generator):
-    r"""Images (1, side, side ceil(d/2)): a square for every two coordinates, with a blob at the place that they give,
+    r"""Images (1, side, side ceil(d/2)): a square per two coordinates, with a blob at the place that they give,
 
         x_p = exp( -|u_p - (z_a, z_b)|^2 / (2 width^2) ),      u_p the pixels of a grid on [-1, 1]^2,
 
@@ -217,7 +220,7 @@ class Blobs(Generator):
         Of a blob; .5 by default, where the darkest pixel is 5e-6 and float32 has all its digits.
     """
 
-    def __init__(self, dimension: int, side: int = 6, width: float = 0.5) -> None:
+    def __init__(self, dimension: int, *, side: int = 6, width: float = 0.5) -> None:
         super().__init__(dimension)
         self.side = _checks.integer("side", side, at_least=2)
         self.width = _checks.real("width", width, above=0.0, hint="0.5 is usual")
@@ -244,7 +247,7 @@ class Blobs(Generator):
 GENERATORS = ("identity", "linear", "invertible-mlp", "spiral", "patches", "blobs")
 
 
-def make_generator(name: str, dimension: int, seed: int = 0) -> Generator:
+def make_generator(name: str, dimension: int, *, seed: int = 0) -> Generator:
     """A generator by name, with its usual settings; the linear one has twice as many outputs as latents.
 
     Parameters
@@ -258,14 +261,14 @@ def make_generator(name: str, dimension: int, seed: int = 0) -> Generator:
     _checks.choice("generator", name, GENERATORS)
     made: dict[str, Any] = {
         "identity": lambda: Identity(dimension),
-        "linear": lambda: LinearGenerator(dimension, 2 * dimension, seed=seed),
+        "linear": lambda: LinearGenerator(dimension, outputs=2 * dimension, seed=seed),
         "invertible-mlp": lambda: InvertibleMLP(dimension, seed=seed),
         "spiral": lambda: Spiral(dimension),
         "patches": lambda: Patches(dimension),
         "blobs": lambda: Blobs(dimension),
     }
-    found: Generator = made[name]()
-    return found
+    generator: Generator = made[name]()
+    return generator
 
 
 def turned(z: Tensor, angle: Tensor) -> Tensor:
@@ -277,7 +280,7 @@ def turned(z: Tensor, angle: Tensor) -> Tensor:
 
 
 def band(z: Tensor, bands: int) -> Tensor:
-    """(n,) which of the bands of |z_d| a row lies in, 0 at the equator."""
+    """(n,) the band of |z_d| in which each row lies, 0 at the equator."""
     return (z[:, -1].abs() * bands).long().clamp_max(bands - 1)
 
 

@@ -76,8 +76,8 @@ class ResNet18(nn.Sequential):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
 
-def make_encoder(arch: str, shape: tuple[int, ...], dim: int, seed: int = 0) -> nn.Module:
-    """An encoder for inputs of this shape.
+def make_encoder(arch: str, shape: tuple[int, ...], *, dim: int, seed: int = 0) -> nn.Module:
+    """Make an encoder for inputs of this shape.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def make_encoder(arch: str, shape: tuple[int, ...], dim: int, seed: int = 0) -> 
     dim : int
         Length of the features, before they are brought to length 1.
     seed : int
-        Of the weights.
+        Of the initial weights.
 
     Raises
     ------
