@@ -52,8 +52,13 @@ def validate(
             "--geometry", metavar="FILE", help="Optimum from `optgeom solve --out`, instead of classes and loss."
         ),
     ] = None,
-    tolerance: Annotated[
-        float, typer.Option("--tolerance", help="Degrees up to which an angle counts as optimal; 0: up to noise.")
+    tolerance_deg: Annotated[
+        float,
+        typer.Option(
+            "--tolerance-deg",
+            "--tolerance",
+            help="Degrees up to which an angle counts as optimal; 0: up to noise. --tolerance is read until 0.3.",
+        ),
     ] = 2.0,
     group_ids: Annotated[
         str | None,
@@ -136,7 +141,7 @@ def validate(
         found = run(
             embeddings,
             None if class_options.labels is None else str(class_options.labels),
-            tolerance=tolerance,
+            tolerance_deg=tolerance_deg,
             group_ids=group_ids,
             ignore_labels=class_options.ignore_label or (),
             ignore_extra=ignore_extra,

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from optgeom.embeddings.result import Metric, Validation
+from optgeom.embeddings.metrics.metric import Metric
+from optgeom.embeddings.result import Validation
 from optgeom.wording import describe_loss, short
 from optgeom_cli.output import console
 
@@ -21,19 +22,6 @@ SHOWN_PAIRS = 5
 SHOWN_CLASSES = 8
 SHOWN_NAMES = 5
 _BESIDE = {"CDNV": 68, "accuracy": 79, "CAC": 90}  # columns, and from which width on names fit beside them
-
-_METRICS = {
-    "relative_frobenius": "Frobenius error",
-    "nearest_mean": "Accuracy",
-    "cac": "CAC",
-    "nc1": "NC1",
-    "cdnv_mean": "Mean CDNV",
-    "effective_rank": "Effective rank",
-    "uniformity": "Uniformity",
-    "alignment": "Alignment",
-    "saa": "SAA",
-    "empirical_loss": "Loss of the rows",
-}
 
 
 def report(found: Validation, files: Mapping[str, Path]) -> None:
@@ -77,10 +65,9 @@ def _summary(found: Validation) -> Iterable[tuple[str, str]]:
     r2 = found.metrics["class_r2"]
     yield "Class r2", _value(r2)
     yield "Excess risk", _excess(found)
-    for name, heading in _METRICS.items():
-        metric = found.metrics[name]
-        if metric.value is not None:
-            yield heading, _value(metric)
+    for metric in found.metrics.values():
+        if metric.heading and metric.value is not None:
+            yield metric.heading, _value(metric)
     yield from _worst(found)
     for label, rows in found.ignored.items():
         yield "Ignored", f"{rows} rows with label {label}"

@@ -1,6 +1,6 @@
-"""The optimum to compare with.
+"""The reference: the optimum that embeddings are compared with.
 
-A geometry that is there, or one to be solved for the training classes, in the dimension at hand.
+A geometry that was given, or one solved for the training classes, in the dimension of the embeddings.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from optgeom import _checks
 from optgeom.embeddings.moments.class_moments import ClassMoments
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
@@ -22,7 +23,7 @@ from optgeom.wording import describe_loss
 OWN_COUNTS = "the label counts of the embeddings themselves"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Reference:
     """What embeddings are compared with.
 
@@ -30,13 +31,13 @@ class Reference:
     ----------
     geometry : Geometry
     loss : Loss or None
-        None where the geometry holds too little of it: a loss of one's own, or an explicit negative law.
+        None where the geometry keeps too little of it: a loss of the user's own, or an explicit negative law.
     origin : str
         Where it comes from, in words.
     own_counts : bool
         The proportions are those of the embeddings.
     notes : tuple of str
-    usual_loss : bool
+    default_loss : bool
         No loss was given: it is `SupCon()`.
     """
 
@@ -45,10 +46,10 @@ class Reference:
     origin: str
     own_counts: bool = False
     notes: tuple[str, ...] = ()
-    usual_loss: bool = False
+    default_loss: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ReferenceChoice:
     """Where the optimum is to come from, checked before any row is read.
 
@@ -63,8 +64,8 @@ class ReferenceChoice:
     origin : str
     """
 
-    geometry: Geometry | None
-    classes: ClassDistribution | None
+    geometry: Geometry | None = None
+    classes: ClassDistribution | None = None
     loss: Loss | None
     sampler_power: float
     origin: str
@@ -74,14 +75,19 @@ class ReferenceChoice:
         dim = int(moments.sums.shape[1])
         if self.geometry is not None:
             return _in_dimension(self.geometry, self.loss, dim, self.origin)
-        loss = SupCon() if self.loss is None else self.loss
-        if self.classes is not None:
-            return Reference(solve(self.classes, loss, dim), loss, self.origin, usual_loss=self.loss is None)
-        if len(moments.names) == 1:
-            held = f"all {int(moments.counts[0])} rows of `labels` have the label {moments.names[0]!r}"
-            raise InvalidInputError(f"no geometry with one class: {held} (at least 2 classes are needed)")
-        classes = ClassDistribution.from_counts(moments.counts, moments.names).resample(self.sampler_power)
-        return Reference(solve(classes, loss, dim), loss, self.origin, own_counts=True, usual_loss=self.loss is None)
+        loss, classes = SupCon() if self.loss is None else self.loss, self.classes
+        if classes is None:
+            if len(moments.names) == 1:
+                came = f"all {int(moments.counts[0])} rows of `labels` have the label {moments.names[0]!r}"
+                raise InvalidInputError(f"no geometry with one class: {came} (at least 2 classes are needed)")
+            classes = ClassDistribution.from_counts(moments.counts, moments.names).resample(self.sampler_power)
+        return Reference(
+            geometry=solve(classes, loss, dim),
+            loss=loss,
+            origin=self.origin,
+            own_counts=self.classes is None,
+            default_loss=self.loss is None,
+        )
 
 
 def choose_reference(geometry: Any, classes: Any, loss: Any, sampler_power: float = 1.0) -> ReferenceChoice:
@@ -91,24 +97,21 @@ def choose_reference(geometry: Any, classes: Any, loss: Any, sampler_power: floa
     ------
     InvalidInputError
         Both a geometry and classes, a loss that is not that of the geometry, a sampler without counts to apply it to,
-        or a file that is no geometry.
+        or a file that does not hold a geometry.
     """
-    if loss is not None and not isinstance(loss, Loss):
-        raise InvalidInputError(
-            f"`loss` must be a loss; got {type(loss).__name__} (for example SupCon(temperature=0.1))"
-        )
+    if loss is not None:
+        _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
     if sampler_power != 1 and (geometry is not None or classes is not None):
         raise InvalidInputError(
-            f"`sampler_power` applies to the label counts of the embeddings; got {sampler_power:g} beside a geometry or classes "
-            "(use classes.resample)"
+            f"`sampler_power` applies to the label counts of the embeddings; got {sampler_power:g} beside a geometry or "
+            "classes (use classes.resample)"
         )
     if geometry is None:
-        if classes is not None and not isinstance(classes, ClassDistribution):
-            raise InvalidInputError(
-                f"`classes` must be a ClassDistribution; got {type(classes).__name__} (ClassDistribution.from_counts(...))"
-            )
-        origin = OWN_COUNTS if classes is None else f"{classes.num_classes} classes of the training data"
-        return ReferenceChoice(None, classes, loss, sampler_power, origin)
+        origin = OWN_COUNTS
+        if classes is not None:
+            _checks.instance("classes", classes, ClassDistribution, "ClassDistribution.from_counts(...)")
+            origin = f"{classes.num_classes} classes of the training data"
+        return ReferenceChoice(classes=classes, loss=loss, sampler_power=sampler_power, origin=origin)
     if classes is not None:
         raise InvalidInputError(
             "`geometry` and `classes` must not both be given: a geometry has its classes (leave one out)"
@@ -117,28 +120,26 @@ def choose_reference(geometry: Any, classes: Any, loss: Any, sampler_power: floa
     if isinstance(geometry, (str, os.PathLike)):
         origin = f"the geometry in {os.fspath(geometry)}"
         geometry = Geometry.load(geometry)
-    if not isinstance(geometry, Geometry):
-        came = type(geometry).__name__
-        raise InvalidInputError(
-            f"`geometry` must be a Geometry or the path of a saved one; got {came} (it is the third argument)"
-        )
+    what = "a Geometry or the path of a saved one"
+    geometry = _checks.instance("geometry", geometry, Geometry, "it is the third argument", what=what)
     if loss is not None and loss.to_dict() != geometry.loss:
-        held, came = describe_loss(geometry.loss), describe_loss(loss.to_dict())
-        raise InvalidInputError(f"`loss` must be that of the geometry: {held}; got {came} (leave it out)")
-    return ReferenceChoice(geometry, None, stored_loss(geometry.loss) if loss is None else loss, sampler_power, origin)
+        stored, came = describe_loss(geometry.loss), describe_loss(loss.to_dict())
+        raise InvalidInputError(f"`loss` must be that of the geometry: {stored}; got {came} (leave it out)")
+    loss = stored_loss(geometry.loss) if loss is None else loss
+    return ReferenceChoice(geometry=geometry, loss=loss, sampler_power=sampler_power, origin=origin)
 
 
 def stored_loss(described: Mapping[str, Any]) -> Loss | None:
     """The loss that `Loss.describe` described; None where the description is not enough to make it again."""
-    held = {
+    options = {
         key: math.inf if value == "inf" else value for key, value in described.items() if key not in ("name", "note")
     }
     kinds: dict[str, type[Loss]] = {"supcon": SupCon, "supcon-full": SupConFullBatch, "infonce": InfoNCE}
     kind = kinds.get(str(described.get("name")))
-    if kind is None or held.get("sampling") == "explicit":
+    if kind is None or options.get("sampling") == "explicit":
         return None
     try:
-        return kind(**held)
+        return kind(**options)
     except (TypeError, ValueError):  # written by another version
         return None
 
@@ -146,11 +147,12 @@ def stored_loss(described: Mapping[str, Any]) -> Loss | None:
 def _in_dimension(geometry: Geometry, loss: Loss | None, dim: int, origin: str) -> Reference:
     """The geometry itself where it fits into `dim` dimensions, or else the best one there."""
     if geometry.rank <= dim:
-        return Reference(geometry, loss, origin)
+        return Reference(geometry=geometry, loss=loss, origin=origin)
     if loss is None:
         raise InvalidInputError(
             f"`geometry` must fit into the {dim} dimensions of the embeddings; got rank {geometry.rank}, and a loss "
-            f"({geometry.loss.get('name')}) that a geometry does not hold (give `loss`, or a geometry from solve(..., dim={dim}))"
+            f"({geometry.loss.get('name')}) that a geometry does not hold (give `loss`, or a geometry from "
+            f"solve(..., dim={dim}))"
         )
     note = f"{origin} has rank {geometry.rank}: solved again for {dim} dimension{'' if dim == 1 else 's'}"
-    return Reference(solve(geometry.classes, loss, dim), loss, origin, notes=(note,))
+    return Reference(geometry=solve(geometry.classes, loss, dim), loss=loss, origin=origin, notes=(note,))

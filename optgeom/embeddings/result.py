@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from optgeom._numerics import Array, freeze
-from optgeom.embeddings.metrics.metric import Estimate
+from optgeom.embeddings.metrics.metric import Metric
 from optgeom.embeddings.moments.unit_rows import NormSpread
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk
 from optgeom.embeddings.statistics.intervals import PairIntervals
-from optgeom.embeddings.statistics.verdict import EmbeddingVerdict
+from optgeom.embeddings.statistics.judgement import Judgement
 from optgeom.formatting import finite, to_json
 from optgeom.geometry import Geometry
 
@@ -24,42 +22,7 @@ VERSION = 1
 LISTED_PAIRS = 1000
 
 
-@dataclass(frozen=True)
-class Metric:
-    """One number of the report.
-
-    Attributes
-    ----------
-    value : float or None
-        None where the metric is n/a, which `reason` explains; never 0 instead.
-    standard_error : float or None
-        None where nothing was sampled, or where a single sample had a value.
-    rows : int or None
-        Rows of each sample, where it is one.
-    reason : str or None
-        Why the value is n/a, or what it leaves out.
-    """
-
-    value: float | None
-    standard_error: float | None = None
-    rows: int | None = None
-    reason: str | None = None
-
-    @classmethod
-    def of(cls, found: float | Estimate | None, reason: str | None = None) -> Metric:
-        """From a number or an estimate; `reason` is kept only where there is no finite value."""
-        if isinstance(found, Estimate):
-            value = finite(found.value)
-            return cls(value, finite(found.standard_error), found.rows, None if value is not None else reason)
-        value = finite(found)
-        return cls(value, reason=None if value is not None else reason)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"value": self.value, "standard_error": self.standard_error, "rows": self.rows, "reason": self.reason}
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClassRow:
     """One class in the table of classes; None is n/a.
 
@@ -97,22 +60,12 @@ class ClassRow:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            "name": self.name,
-            "count": self.count,
-            "rho": self.rho,
-            "pairs": self.pairs,
-            "worst_pair": self.worst_pair,
-            "deviation": self.deviation,
-            "deviation_ci": None if self.low is None else [self.low, self.high],
-            "cdnv": finite(self.cdnv),
-            "nearest_mean": self.nearest_mean,
-            "cac": self.cac,
-            "saa": self.saa,
-        }
+        entry = {**asdict(self), "deviation_ci": None if self.low is None else [self.low, self.high]}
+        del entry["low"], entry["high"]
+        return entry | {"cdnv": finite(self.cdnv)}
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Validation:
     """A trained embedding beside the optimum; made by `optgeom.validate`.
 
@@ -129,7 +82,7 @@ class Validation:
     directions : Directions
     intervals : PairIntervals
     deviations : Deviations
-    judgement : EmbeddingVerdict
+    judgement : Judgement
     excess_risk : ExcessRisk
     sentence : str
         The verdict in words, with what it rests on: matching by shape, proportions taken from the embeddings
@@ -147,7 +100,7 @@ class Validation:
     embeddings_from, optimum_from : str
         What they were read from, in words.
     own_counts : bool
-        The proportions are those of the embeddings themselves, for want of the training counts.
+        The proportions are those of the embeddings themselves, since the training counts were not given.
     matching : {"names", "hungarian"}
     matched : dict of str to str
         After Hungarian matching: class of the embeddings -> class of the geometry.
@@ -168,7 +121,7 @@ class Validation:
     directions: Directions
     intervals: PairIntervals
     deviations: Deviations
-    judgement: EmbeddingVerdict
+    judgement: Judgement
     excess_risk: ExcessRisk
     sentence: str
     metrics: Mapping[str, Metric]
@@ -223,10 +176,7 @@ class Validation:
 
     @property
     def class_r2(self) -> float | None:
-        """Share of the differences between the optimal cosines that the embedding has.
-
-        None where the optimum has none.
-        """
+        """Share of the differences between the optimal cosines that the embedding has; None where there are none."""
         return self.deviations.class_r2
 
     def worst_pairs(self, limit: int = 10) -> tuple[PairDeviation, ...]:
@@ -234,24 +184,21 @@ class Validation:
         return self.deviations.worst_pairs(limit)
 
     def as_dict(self, pairs: int = LISTED_PAIRS) -> dict[str, Any]:
-        """Plain values for JSON (`validation.schema.json` describes them), with at most `pairs` pairs.
-
-        The most surely deviating.
-        """
-        found = self.deviations.as_dict(pairs)
+        """Plain values for JSON, described in `validation.schema.json`, with the `pairs` most surely deviating pairs."""
+        interval = self.max_angle_error_ci_deg
         return {
             "format": FORMAT,
             "version": VERSION,
             "verdict": self.verdict,
             "sentence": self.sentence,
-            "max_angle_error_deg": found["max_angle_error_deg"],
-            "max_angle_error_ci_deg": found["max_angle_error_ci_deg"],
+            "max_angle_error_deg": self.max_angle_error_deg,
+            "max_angle_error_ci_deg": None if interval is None else list(interval),
             "class_r2": self.class_r2,
             "class_r2_weak": self.deviations.class_r2_weak,
-            "relative_frobenius": found["relative_frobenius"],
+            "relative_frobenius": self.deviations.relative_frobenius,
             "excess_risk": self.excess_risk.as_dict(),
-            "judgement": self._judged(),
-            "pairs": found["pairs"],
+            "judgement": self.judgement.as_dict(self.names),
+            "pairs": [pair.as_dict(self.names) for pair in self.worst_pairs(pairs)],
             "num_pairs": self.intervals.num_pairs,
             "per_class": [row.as_dict() for row in self.classes],
             "metrics": {name: metric.as_dict() for name, metric in self.metrics.items()},
@@ -267,11 +214,7 @@ class Validation:
             "optimum": self._optimum(),
             "matching": self.matching,
             "matched": dict(self.matched),
-            "norms": {
-                "smallest": finite(self.norms.smallest),
-                "largest": finite(self.norms.largest),
-                "mean": finite(self.norms.mean),
-            },
+            "norms": {name: finite(getattr(self.norms, name)) for name in ("smallest", "largest", "mean")},
             "median_rho": self.directions.median_rho,
             "intervals": {
                 "alpha": self.intervals.alpha,
@@ -282,13 +225,6 @@ class Validation:
             "notes": list(self.notes),
             "seconds": self.seconds,
         }
-
-    def _judged(self) -> dict[str, Any]:
-        """`EmbeddingVerdict.as_dict` without what is said above; classes by name."""
-        held = self.judgement.as_dict()
-        del held["verdict"], held["sentence"]
-        held["as_predicted"] = [[self.names[first], self.names[second]] for first, second in held["as_predicted"]]
-        return held
 
     def _optimum(self) -> dict[str, Any]:
         geometry = self.geometry
@@ -304,8 +240,3 @@ class Validation:
             "bracket": None if geometry.bracket is None else to_json(geometry.bracket),
             "required_rank": geometry.required_rank,
         }
-
-
-def spectrum(gram: Array) -> Array:
-    """Eigenvalues of a symmetric matrix, descending."""
-    return np.asarray(np.linalg.eigvalsh(gram)[::-1].copy())

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.embeddings.measures import Measured, Sampled, measure
+from optgeom.embeddings.measures import METRICS, Embedding, Sampled
 from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
 from optgeom.embeddings.moments.collect import Collected, collect
 from optgeom.embeddings.moments.in_memory import as_source
@@ -22,12 +22,12 @@ from optgeom.embeddings.moments.matching import Matching, match_names, match_sha
 from optgeom.embeddings.moments.row_sample import SampledRows, sample_rows
 from optgeom.embeddings.moments.source import Source
 from optgeom.embeddings.readers.open import open_embeddings
-from optgeom.embeddings.reference import Reference, choose_reference
-from optgeom.embeddings.result import ClassRow, Validation, spectrum
-from optgeom.embeddings.statistics.deviation import Deviations, deviations
+from optgeom.embeddings.reference import Reference, ReferenceChoice, choose_reference
+from optgeom.embeddings.result import ClassRow, Validation
+from optgeom.embeddings.statistics.deviation import deviations
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.intervals import pair_intervals
-from optgeom.embeddings.statistics.verdict import DEFAULT_TOLERANCE_DEG, EmbeddingVerdict, embedding_verdict
+from optgeom.embeddings.statistics.judgement import DEFAULT_TOLERANCE_DEG, Judgement, judge
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import finite, first_of
 from optgeom.geometry import Geometry
@@ -52,7 +52,7 @@ def validate(
     *,
     classes: ClassDistribution | None = None,
     loss: Loss | None = None,
-    tolerance: float = DEFAULT_TOLERANCE_DEG,
+    tolerance_deg: float = DEFAULT_TOLERANCE_DEG,
     group_ids: Any = None,
     ignore_labels: int | str | Sequence[int | str] = (),
     ignore_extra: bool = False,
@@ -66,8 +66,7 @@ def validate(
     batch_rows: int | None = None,
     seed: int = 0,
 ) -> Validation:
-    r"""How close are the class means of a trained embedding to the optimum, and is the difference more than sampling
-    noise?
+    """How close are the class means of a trained embedding to the optimum, and is the difference more than noise?
 
     Rows are normalised, then averaged by class (views of one image first); the cosines between the means are freed from
     the shortening by finite samples, given simultaneous intervals, and compared with the optimal ones. Null hypothesis:
@@ -76,7 +75,7 @@ def validate(
     Parameters
     ----------
     embeddings : array (n, d) or (n, V, d), tensor, path, iterable of batches, or Source
-        As in `embeddings.in_memory.as_source` and `embeddings.readers.open.open_embeddings`: V views of an image; a
+        As in `embeddings.moments.in_memory.as_source` and `embeddings.readers.open.open_embeddings`: V views of an image; a
         memory map; batches (X, y) or (X, y, groups), those of a generator being read once.
     labels : array-like of shape (n,), or path, optional
         Where the embeddings do not hold them.
@@ -87,7 +86,7 @@ def validate(
         verdict says so.
     loss : Loss, optional
         Of the training; `SupCon()` by default, or that of the geometry.
-    tolerance : float
+    tolerance_deg : float
         Degrees >= 0 up to which an angle counts as optimal. No trained network attains the optimum: 0 asks for sampling
         noise only.
     group_ids : array-like of shape (n,), or path, optional
@@ -121,50 +120,35 @@ def validate(
         Rows or labels that cannot be used (the first is named, all are counted), classes that the geometry does not
         have, one class, or more than 4096.
     MissingDependencyError
-        A file format, several workers or a cluster need a package that is not there.
+        A file format, several workers or a cluster need a package that is not installed.
     NotCertifiedError
-        The optimum was solved for and is not certified.
+        The optimum was computed and is not certified.
 
-    Notes ----- The statistics are derived in `embeddings.directions`, `embeddings.intervals`, `embeddings.deviation`
-    and `embeddings.verdict`; formulas and sources of the metrics are in `embeddings.metrics`. A page for people:
-    `optgeom.plotting.validation_report.write_report`.
+    Notes
+    -----
+    The statistics are derived in `embeddings.statistics`; formulas and sources of the metrics are in
+    `embeddings.metrics`. A page for people: `optgeom.plotting.validation_report.write_report`.
     """
     began = time.perf_counter()
-    tolerance = _checks.real(
-        "tolerance", tolerance, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only"
+    tolerance_deg = _checks.real(
+        "tolerance_deg", tolerance_deg, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only"
     )
     _checks.choice("match", match, MATCHES)
     seed = _checks.integer("seed", seed, at_least=0)
-    source_of_optimum = choose_reference(geometry, classes, loss, sampler_power)
-    by_shape = match == "hungarian"
-    if by_shape and source_of_optimum.geometry is None and classes is None:
+    choice = choose_reference(geometry, classes, loss, sampler_power)
+    if match == "hungarian" and choice.geometry is None and classes is None:
         raise InvalidInputError(
             "`match` 'hungarian' needs a geometry or classes to match with; got neither (give one, or match names)"
         )
     columns = {"label_column": label_column, "vector_column": vector_column, "group_column": group_column}
     source = _opened(embeddings, labels, group_ids, columns)
-    reading = _Reading(source, _ignored(ignore_labels), workers, dask, batch_rows, seed)
-    found = reading.collect()
-    _check_number(found.moments)
-    optimum = source_of_optimum.solved(found.moments)
-    held = optimum.geometry
-    if by_shape:
-        matching = match_shapes(found.moments.names, found.moments.counts, _means(found.moments), held)
-    else:
-        matching = match_names(found.moments.names, held.names, ignore_extra)
-    extra = {found.moments.names[c]: int(found.moments.counts[c]) for c in matching.extra}
-    ignored = found.ignored
-    if extra and source.re_readable:
-        # Read again without them, so that neither the pooled covariance nor the sample of rows knows them.
-        found = reading.collect(tuple(extra))
-        matching = replace(matching, learned=match_names(found.moments.names, held.names).learned)
-    own_names = [found.moments.names[c] for c in matching.learned]
-    found = _chosen(found, matching.learned, tuple(held.names[k] for k in matching.optimal))
-    return _judged(reading, found, own_names, matching, optimum, tolerance, extra, ignored, match, began)
+    reader = _Reader(source, _ignored(ignore_labels), workers, dask, batch_rows, seed)
+    compared = _compared(reader, choice, match, ignore_extra)
+    return _validation(reader, compared, tolerance_deg, match, began)
 
 
 @dataclass(frozen=True, eq=False)
-class _Reading:
+class _Reader:
     """How the source is read, perhaps more than once."""
 
     source: Source
@@ -181,7 +165,7 @@ class _Reading:
         ignore = self.ignore + beside
         return collect(self.source, ignore, self.workers, self.dask, self.batch_rows, sample=size, seeds=(self.seed,))
 
-    def topped(self, sample: SampledRows, moments: ClassMoments, names: list[str], images: int) -> SampledRows:
+    def topped_up(self, sample: SampledRows, moments: ClassMoments, names: list[str], images: int) -> SampledRows:
         """The sample with more rows of the classes that it has few of; `names` are those of the labels."""
         counts = np.bincount(sample.codes, minlength=len(names))
         lacking = np.flatnonzero((counts < FEW_ROWS) & (counts < moments.counts))
@@ -193,6 +177,164 @@ class _Reading:
         kept = ~np.isin(sample.codes, lacking)
         rows = np.concatenate([sample.rows[kept], more.rows])
         return SampledRows(rows, np.concatenate([sample.codes[kept], lacking[more.codes]]), images - len(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """Embeddings and the reference with the same classes in the same order.
+
+    Attributes
+    ----------
+    collected : Collected
+        Under the names of the geometry.
+    labels : list of str
+        Names of the same classes among the labels.
+    matching : Matching
+    reference : Reference
+    extra : dict of str to int
+        Images of each class left out, since the geometry does not have it.
+    ignored : dict of str to int
+        Rows of each ignored label.
+    """
+
+    collected: Collected
+    labels: list[str]
+    matching: Matching
+    reference: Reference
+    extra: dict[str, int]
+    ignored: dict[str, int]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Classes of the geometry without embeddings."""
+        return tuple(self.reference.geometry.names[k] for k in self.matching.missing)
+
+
+def _compared(reader: _Reader, choice: ReferenceChoice, match: str, ignore_extra: bool) -> _Compared:
+    """Read the embeddings, make the reference, and match the classes of both."""
+    collected = reader.collect()
+    moments = collected.moments
+    if len(moments.names) > MOST_CLASSES:
+        raise InvalidInputError(
+            f"`labels` must have at most {MOST_CLASSES} classes, since all pairs are compared; got {len(moments.names)} "
+            "(compare superclasses, or leave classes out: ignore_labels, --ignore-label)"
+        )
+    reference = choice.solved(moments)
+    geometry = reference.geometry
+    if match == "hungarian":
+        means = np.asarray(moments.sums / moments.counts[:, None])
+        matching = match_shapes(moments.names, moments.counts, means, geometry)
+    else:
+        matching = match_names(moments.names, geometry.names, ignore_extra)
+    extra = {moments.names[c]: int(moments.counts[c]) for c in matching.extra}
+    ignored = collected.ignored
+    if extra and reader.source.re_readable:
+        # Read again without them, so that neither the pooled covariance nor the sample of rows has rows of them.
+        collected = reader.collect(tuple(extra))
+        learned = match_names(collected.moments.names, geometry.names).learned
+        matching = replace(matching, learned=learned)
+    return _Compared(
+        _chosen(collected, matching.learned, tuple(geometry.names[k] for k in matching.optimal)),
+        [collected.moments.names[c] for c in matching.learned],
+        matching,
+        reference,
+        extra,
+        ignored,
+    )
+
+
+def _chosen(collected: Collected, order: npt.NDArray[np.intp], names: tuple[str, ...]) -> Collected:
+    """Some classes, in another order and under other names."""
+    moments, within = collected.moments, collected.within
+    chosen = ClassMoments(names, moments.counts[order], moments.sums[order], moments.squares[order])
+    sample = _recoded(collected.samples[0], order, len(moments.names))
+    if np.array_equal(order, np.arange(len(moments.names))):  # covariances are large
+        return replace(collected, moments=chosen, samples=(sample,))
+    # Of a source that can be read only once the pooled covariance has classes that are left out: only its shape counts.
+    part = WithinClass(
+        within.pooled,
+        within.traces[order],
+        None if within.full is None else within.full[order],
+        None if within.projected is None else within.projected[np.ix_(order, order)],
+    )
+    return replace(collected, moments=chosen, within=part, samples=(sample,))
+
+
+def _recoded(sample: SampledRows, order: npt.NDArray[np.intp], classes: int) -> SampledRows:
+    """Rows of the classes in `order`, which are numbered in this order."""
+    place = np.full(classes, -1, dtype=np.intp)
+    place[order] = np.arange(order.size)
+    codes = place[sample.codes]
+    kept = codes >= 0
+    if kept.all() and np.array_equal(codes, sample.codes):
+        return sample
+    return SampledRows(sample.rows[kept], codes[kept], sample.cut)
+
+
+def _validation(reader: _Reader, compared: _Compared, tolerance_deg: float, match: str, began: float) -> Validation:
+    """Judge and measure."""
+    collected, reference, places = compared.collected, compared.reference, compared.matching.optimal
+    geometry, moments = reference.geometry, collected.moments
+    optimal = np.asarray(geometry.gram)[np.ix_(places, places)]
+    directions = class_directions(moments)
+    intervals = pair_intervals(directions, collected.within, optimal)
+    deviation = deviations(intervals, optimal)
+    judgement = judge(
+        directions,
+        intervals,
+        deviation,
+        tolerance_deg=tolerance_deg,
+        bracket=geometry.bracket is not None,
+        missing=compared.missing,
+    )
+    images, drawn = int(moments.counts.sum()), collected.samples[0]
+    embedding = Embedding(
+        moments=moments,
+        within=collected.within,
+        directions=directions,
+        deviations=deviation,
+        reference=reference,
+        places=places,
+        sample=Sampled.of(drawn, images),
+        balanced=Sampled.of(reader.topped_up(drawn, moments, compared.labels, images), images),
+        seed=reader.seed,
+    )
+    known = np.flatnonzero(directions.known)
+    notes = (*_notes(collected, compared.extra), *_repeated(drawn))
+    return Validation(
+        geometry=geometry,
+        names=moments.names,
+        optimal=optimal,
+        directions=directions,
+        intervals=intervals,
+        deviations=deviation,
+        judgement=judgement,
+        excess_risk=embedding.risk[0],
+        sentence=_sentence(judgement, compared),
+        metrics={definition.name: definition.of(embedding) for definition in METRICS},
+        classes=_class_rows(embedding, judgement),
+        learned_spectrum=_spectrum(directions.gram[np.ix_(known, known)]),
+        optimal_spectrum=_spectrum(optimal[np.ix_(known, known)]),
+        num_rows=collected.num_rows,
+        num_images=images,
+        dim=int(moments.sums.shape[1]),
+        norms=collected.norms,
+        embeddings_from=reader.source.name,
+        optimum_from=reference.origin,
+        own_counts=reference.own_counts,
+        matching=match,
+        matched=dict(compared.matching.renamed),
+        ignored=compared.ignored,
+        extra=compared.extra,
+        missing=compared.missing,
+        notes=(*notes, *reference.notes, *geometry.classes.notes, *geometry.notes),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _spectrum(gram: Array) -> Array:
+    """Eigenvalues of a symmetric matrix, descending."""
+    return np.asarray(np.linalg.eigvalsh(gram)[::-1].copy())
 
 
 def _opened(embeddings: Any, labels: Any, group_ids: Any, columns: dict[str, str | None]) -> Source:
@@ -215,7 +357,7 @@ def _ignored(labels: Any) -> tuple[int | str, ...]:
     """One label or several; -1.0 is -1, as it is among the labels."""
     if isinstance(labels, (str, bytes)) or not hasattr(labels, "__iter__"):
         labels = (labels,)
-    found: list[int | str] = []
+    ignored: list[int | str] = []
     for label in labels:
         value = label.item() if isinstance(label, np.generic) else label
         if isinstance(value, float) and value.is_integer():
@@ -224,82 +366,14 @@ def _ignored(labels: Any) -> tuple[int | str, ...]:
             raise InvalidInputError(
                 f"`ignore_labels` must be whole numbers or text; got {label!r} (for example [-1, 255])"
             )
-        found.append(value)
-    return tuple(found)
+        ignored.append(value)
+    return tuple(ignored)
 
 
-def _check_number(moments: ClassMoments) -> None:
-    if len(moments.names) > MOST_CLASSES:
-        raise InvalidInputError(
-            f"`labels` must have at most {MOST_CLASSES} classes, since all pairs are compared; got {len(moments.names)} "
-            "(compare superclasses, or leave classes out: ignore_labels, --ignore-label)"
-        )
-
-
-def _means(moments: ClassMoments) -> Array:
-    return np.asarray(moments.sums / moments.counts[:, None])
-
-
-def _judged(
-    reading: _Reading,
-    found: Collected,
-    own_names: list[str],
-    matching: Matching,
-    optimum: Reference,
-    tolerance: float,
-    extra: dict[str, int],
-    ignored: dict[str, int],
-    match: str,
-    began: float,
-) -> Validation:
-    geometry = optimum.geometry
-    missing = tuple(geometry.names[k] for k in matching.missing)
-    moments, within, drawn = found.moments, found.within, found.samples[0]
-    optimal = np.asarray(geometry.gram)[np.ix_(matching.optimal, matching.optimal)]
-    directions = class_directions(moments)
-    intervals = pair_intervals(directions, within, optimal)
-    off = deviations(directions, intervals, optimal)
-    judgement = embedding_verdict(directions, intervals, off, tolerance, geometry.bracket is not None, missing)
-    images = int(moments.counts.sum())
-    topped = reading.topped(drawn, moments, own_names, images)
-    sample, stratified = Sampled.of(drawn, images), Sampled.of(topped, images)
-    measured = measure(moments, within, directions, off, optimum, matching.optimal, sample, stratified, reading.seed)
-    known = np.flatnonzero(directions.known)
-    return Validation(
-        geometry,
-        moments.names,
-        optimal,
-        directions,
-        intervals,
-        off,
-        judgement,
-        measured.excess_risk,
-        _sentence(judgement, optimum, matching, found.moments.sums.shape[1], extra),
-        measured.metrics,
-        _class_rows(off, judgement, measured),
-        spectrum(directions.gram[np.ix_(known, known)]),
-        spectrum(optimal[np.ix_(known, known)]),
-        found.num_rows,
-        images,
-        int(moments.sums.shape[1]),
-        found.norms,
-        reading.source.name,
-        optimum.origin,
-        optimum.own_counts,
-        match,
-        dict(matching.renamed),
-        ignored,
-        extra,
-        missing,
-        (*_notes(found, extra), *_repeated(drawn), *optimum.notes, *geometry.classes.notes, *geometry.notes),
-        time.perf_counter() - began,
-    )
-
-
-def _notes(found: Collected, extra: dict[str, int]) -> tuple[str, ...]:
+def _notes(collected: Collected, extra: dict[str, int]) -> tuple[str, ...]:
     """Notes on the rows, but not one for every class that is left out as extra: the sentence counts these."""
-    told = {f"{rows} rows with label {name} left out" for name, rows in found.ignored.items() if name in extra}
-    return tuple(note for note in found.notes if note not in told)
+    counted = {f"{rows} rows with label {name} left out" for name, rows in collected.ignored.items() if name in extra}
+    return tuple(note for note in collected.notes if note not in counted)
 
 
 def _repeated(sample: SampledRows) -> tuple[str, ...]:
@@ -309,96 +383,67 @@ def _repeated(sample: SampledRows) -> tuple[str, ...]:
     if equal <= REPEATED_SHARE * len(sample.rows):
         return ()
     return (
-        f"{equal} of {len(sample.rows)} rows looked at repeat another one exactly: images that were read twice (by a sampler with "
-        "replacement?) are no new images, and intervals are too narrow (give each row the id of its image as group_ids, --group-ids)",
+        f"{equal} of {len(sample.rows)} rows looked at repeat another one exactly: images that were read twice (by a "
+        "sampler with replacement?) are not new images, and intervals are too narrow (give each row the id of its "
+        "image as group_ids, --group-ids)",
     )
 
 
-def _chosen(found: Collected, order: npt.NDArray[np.intp], names: tuple[str, ...]) -> Collected:
-    """Some classes, in another order and under other names."""
-    moments, within = found.moments, found.within
-    chosen = ClassMoments(names, moments.counts[order], moments.sums[order], moments.squares[order])
-    sample = _recoded(found.samples[0], order, len(moments.names))
-    if np.array_equal(order, np.arange(len(moments.names))):  # covariances are large
-        return replace(found, moments=chosen, samples=(sample,))
-    projected = None if within.projected is None else within.projected[np.ix_(order, order)]
-    full = None if within.full is None else within.full[order]
-    # The pooled covariance of a source that can be read only once keeps classes that are left out: it lends its shape
-    # only.
-    return replace(
-        found,
-        moments=chosen,
-        within=WithinClass(within.pooled, within.traces[order], full, projected),
-        samples=(sample,),
-    )
-
-
-def _recoded(sample: SampledRows, order: npt.NDArray[np.intp], classes: int) -> SampledRows:
-    place = np.full(classes, -1, dtype=np.intp)
-    place[order] = np.arange(order.size)
-    codes = place[sample.codes]
-    kept = codes >= 0
-    return (
-        sample
-        if kept.all() and np.array_equal(codes, sample.codes)
-        else SampledRows(sample.rows[kept], codes[kept], sample.cut)
-    )
-
-
-def _sentence(
-    judgement: EmbeddingVerdict, optimum: Reference, matching: Matching, dim: int, extra: dict[str, int]
-) -> str:
+def _sentence(judgement: Judgement, compared: _Compared) -> str:
     """The verdict, with what it rests on."""
     parts = [judgement.sentence]
-    if matching.renamed:
+    if compared.matching.renamed:
         parts = [f"after matching the classes by their shape: {judgement.sentence}"]
-    geometry = optimum.geometry
+    reference = compared.reference
+    geometry = reference.geometry
     if geometry.bracket is not None:
         low, high = geometry.bracket
         parts.append(
-            f"The optimum needs {geometry.required_rank} dimensions and the embeddings have {dim}: compared with the best geometry found "
-            f"in {geometry.dim}, whose risk {high:.6g} no geometry there can beat by more than {max(high - low, 0.0):.2g}."
+            f"The optimum needs {geometry.required_rank} dimensions and the embeddings have "
+            f"{compared.collected.moments.sums.shape[1]}: compared with the best geometry found in {geometry.dim}, whose "
+            f"risk {high:.6g} no geometry there can beat by more than {max(high - low, 0.0):.2g}."
         )
-    if extra:
-        parts.append(f"Left out, since the geometry does not have them: {first_of(extra)}.")
-    if optimum.own_counts:
+    if compared.extra:
+        parts.append(f"Left out, since the geometry does not have them: {first_of(compared.extra)}.")
+    if reference.own_counts:
         parts.append(
             "The optimum was computed from the label counts of the embeddings themselves, not from the training data: "
             "if these differ, give the training counts."
         )
-    if optimum.usual_loss:
-        held = describe_loss(geometry.loss)
+    if reference.default_loss:
         parts.append(
-            f"No loss was given: the optimum is that of the default, {held}; if training had another, give it (loss, or --loss and "
-            "--temperature)."
+            f"No loss was given: the optimum is that of the default, {describe_loss(geometry.loss)}; if training had "
+            "another, give it (loss, or --loss and --temperature)."
         )
     return " ".join(" ".join(parts).split())  # a name may have a line end
 
 
-def _class_rows(off: Deviations, judgement: EmbeddingVerdict, measured: Measured) -> tuple[ClassRow, ...]:
+def _class_rows(embedding: Embedding, judgement: Judgement) -> tuple[ClassRow, ...]:
     """The classes in most trouble first.
 
     By pairs that decided the verdict, by sure deviation, classes too small, by possible deviation.
     """
     deciding = dict(judgement.classes)
+    directions, deviation = embedding.directions, embedding.deviations
+    columns = {"cdnv": embedding.largest_cdnv()}
+    columns |= {name: embedding.by_class(name) for name in ("nearest_mean", "cac", "saa")}
     rows = []
-    for c, entry in enumerate(off.per_class()):
-        reach = entry["deviation_ci"] or (None, None)
-        cdnv = float(measured.cdnv[c])
+    for c, name in enumerate(directions.names):
+        other = deviation.worst_partner(c)
+        pair = None if other is None else deviation.pair(c, other)
+        low, high = (None, None) if pair is None or pair.deviation_ci is None else pair.deviation_ci
+        values = {column: None if math.isnan(value[c]) else float(value[c]) for column, value in columns.items()}
         rows.append(
             ClassRow(
-                entry["name"],
-                entry["count"],
-                entry["rho"],
-                deciding.get(entry["name"], 0),
-                entry["worst_pair"],
-                entry["deviation"],
-                reach[0],
-                reach[1],
-                None if math.isnan(cdnv) else cdnv,
-                finite(measured.nearest_mean[c]),
-                finite(measured.cac[c]),
-                finite(measured.saa[c]),
+                name=name,
+                count=int(directions.counts[c]),
+                rho=finite(directions.rho[c]),
+                pairs=deciding.get(name, 0),
+                worst_pair=None if other is None else directions.names[other],
+                deviation=None if pair is None else pair.deviation,
+                low=low,
+                high=high,
+                **values,
             )
         )
     unsure = set(judgement.too_small) | set(judgement.without_direction)

@@ -221,7 +221,7 @@ class _Pairs:
         i, j = np.nonzero(np.triu(validation.intervals.tested))
         self.optimal, self.learned = found.optimal[i, j], found.angles[i, j]
         self.low_angle, self.high_angle = found.angles_low[i, j], found.angles_high[i, j]
-        self.smaller = np.minimum(found.counts[i], found.counts[j])
+        self.smaller = np.minimum(*(validation.directions.counts[k] for k in (i, j)))
         self.surely = found.low[i, j]
         self.off = self.surely > validation.tolerance_deg
 

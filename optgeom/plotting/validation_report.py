@@ -13,11 +13,12 @@ from optgeom.embeddings.result import Validation
 from optgeom.errors import MissingDependencyError
 from optgeom.formatting import finite, visible
 from optgeom.inputs import files
-from optgeom.plotting import figures, report_text, validation
+from optgeom.plotting import figures, validation
 from optgeom.plotting.inline_svg import inline_svg
-from optgeom.wording import describe_certificate, describe_loss, describe_regime, simplex_angle_deg
+from optgeom.wording import describe_certificate, describe_loss, describe_regime, short, simplex_angle_deg
 
 SHOWN_CLASSES = 100
+NAME_WIDTH = 60  # characters of a class name in a table
 MOST_CLASSES = 2000  # beyond, the table would be most of the page; the JSON output has all of them
 SHOWN_PAIRS = 25
 LISTED = 50  # names in a list
@@ -72,16 +73,16 @@ def render_report(found: Validation) -> str:
     # A name that is missing is a mistake of the template, not an empty place on the page.
     rules: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=jinja2.PackageLoader("optgeom.plotting"), autoescape=True, **rules)
-    environment.filters |= {"class_name": report_text.name_of, "about": report_text.about, "percent": _percent}
+    environment.filters |= {"class_name": name_of, "about": about, "percent": _percent}
     drawn = [figure | {"svg": _markup(visible(figure["svg"]))} for figure in _pictures(found)]
     return environment.get_template("validation.html.j2").render(
         v=found,
-        headline=report_text.headline(found),
-        sentence=report_text.told(found.sentence, found),
-        advice=report_text.advice(found),
+        headline=visible(found.judgement.headline),
+        sentence=text_with_names(found.sentence, found),
+        advice=found.judgement,
         compared=_compared(found),
         confidence=f"{100 * (1 - found.intervals.alpha):g}",
-        r2_reason=report_text.reason_without_r2(found),
+        r2_reason=reason_without_r2(found),
         risk=_risk(found),
         figures=drawn,
         columns=[
@@ -213,7 +214,7 @@ def _risk(found: Validation) -> dict[str, Any]:
     return {
         "total": risk.total,
         "terms": terms,
-        "reason": report_text.told(risk.reason or ("" if terms else "it was not computed"), found),
+        "reason": text_with_names(risk.reason or ("" if terms else "it was not computed"), found),
     }
 
 
@@ -224,15 +225,14 @@ def _metrics(found: Validation) -> Iterable[dict[str, Any]]:
             "value": metric.value,
             "error": metric.standard_error,
             "rows": metric.rows,
-            "text": report_text.METRICS.get(name, ""),
-            "reason": metric.reason and report_text.shortened(metric.reason, found),
+            "text": metric.words,
+            "reason": metric.reason and shortened(metric.reason, found),
         }
 
 
 def _facts(found: Validation) -> list[tuple[str, str]]:
     """Numbers beside the metrics, with their names."""
     geometry, norms = found.geometry, found.norms
-    about = report_text.about
     unit = found.excess_risk.unit
     source = {
         "projected": "exact, from a second pass",
@@ -263,13 +263,12 @@ def _facts(found: Validation) -> list[tuple[str, str]]:
 
 def _lists(found: Validation) -> list[dict[str, Any]]:
     """What was left out and done, where there is something."""
-    name_of = report_text.name_of
     held = found.judgement
     predicted = [
         f"{name_of(found.names[pair.first])} and {name_of(found.names[pair.second])}" for pair in held.as_predicted
     ]
     groups: list[tuple[str, list[str]]] = [
-        ("Notes", [report_text.told(note, found) for note in found.notes]),
+        ("Notes", [text_with_names(note, found) for note in found.notes]),
         ("Classes with too few images to tell", [name_of(name) for name in held.too_small]),
         ("Classes without a common direction", [name_of(name) for name in held.without_direction]),
         ("Pairs that coincide, as the optimum predicts", predicted),
@@ -289,7 +288,7 @@ def _lists(found: Validation) -> list[dict[str, Any]]:
 
 
 def _counted(name: str, number: int) -> str:
-    return f"{report_text.name_of(name)}: {number}"
+    return f"{name_of(name)}: {number}"
 
 
 def _versions() -> str:
@@ -303,3 +302,38 @@ def _percent(value: float) -> str:
     if percent == 0 or abs(percent) < 1e-12:
         return "0 %"
     return f"{percent:.1f} %" if abs(percent) >= 1 else f"{percent:.2g} %"
+
+
+def reason_without_r2(validation: Validation) -> str:
+    """Why class r2 is n/a, or how far to trust it."""
+    if validation.intervals.num_pairs == 0:
+        return "no pair of classes could be tested"
+    if validation.class_r2 is None:
+        return "at the optimum all pairs have the same angle, so there are no differences to reproduce"
+    if validation.deviations.class_r2_weak:
+        return "the optimal angles are nearly equal: this mostly measures noise"
+    return "share of the differences between the optimal cosines that the embedding has; 1 is best"
+
+
+def name_of(text: str, width: int = NAME_WIDTH) -> str:
+    """A class name in one line, shortened in the middle."""
+    return short(visible(text), width)
+
+
+def text_with_names(text: str, validation: Validation) -> str:
+    """A sentence that names classes, with names that would fill the page shortened."""
+    text = shortened(text, validation)
+    return text[:1].upper() + text[1:]
+
+
+def shortened(text: str, validation: Validation) -> str:
+    """The same for a part of a sentence."""
+    for name in (*validation.names, *validation.missing, *validation.extra):
+        if len(name) > NAME_WIDTH:  # before control characters are replaced, or it would not be found
+            text = text.replace(name, name_of(name))
+    return visible(text)
+
+
+def about(value: float, digits: int = 4) -> str:
+    """A number for a table."""
+    return f"{value:.{digits}g}".replace("e-0", "e-").replace("e+0", "e+")

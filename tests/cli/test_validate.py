@@ -286,7 +286,8 @@ def test_ragged_lists(folder):
         (3, ["--out", "none/v.json"], "the folder none does not exist"),
         (3, ["--geometry", "y.npy"], "a geometry is read from .npz or .json"),
         (3, ["--geometry", "h.npz"], "h.npz does not exist"),
-        (3, ["--tolerance", "-1"], "`tolerance` must be >= 0"),
+        (3, ["--tolerance-deg", "-1"], "`tolerance_deg` must be >= 0"),
+        (3, ["--tolerance", "-1"], "`tolerance_deg` must be >= 0"),  # the name of 0.1.0, until 0.3
         (3, ["--counts", "5,4"], "got 3 others: 2, 3, 4"),
         (3, ["--label-column", "y"], "`labels` and `label_column` must not both be given"),
     ],

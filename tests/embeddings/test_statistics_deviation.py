@@ -10,7 +10,6 @@ from helpers.reference import simplex
 from helpers.simulated import judged, long_tail, means_of, optimum, sample, unit
 
 from optgeom.embeddings.statistics.deviation import Deviations, deviations
-from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.intervals import PairIntervals
 
 
@@ -58,7 +57,6 @@ def test_ends_of_the_deviation_by_hand():
     optimal = np.eye(size)
     optimal[inside] = np.cos(np.radians(best))
     optimal = np.maximum(optimal, optimal.T)
-    directions = class_directions_of(size)
 
     def constant(angle):
         return np.full((size, size), np.cos(np.radians(angle)))
@@ -66,9 +64,18 @@ def test_ends_of_the_deviation_by_hand():
     tested = ~np.eye(size, dtype=bool)
     ones = np.ones((size, size))
     intervals = PairIntervals(
-        constant(60), 0.1 * ones, ones, constant(70), constant(50), ones / 200, tested, 6, 0.05, "full"
+        cosines=constant(60),
+        standard_errors=0.1 * ones,
+        degrees_of_freedom=ones,
+        lower=constant(70),
+        upper=constant(50),
+        shares=ones / 200,
+        tested=tested,
+        num_pairs=6,
+        alpha=0.05,
+        source="full",
     )
-    found = deviations(directions, intervals, optimal)
+    found = deviations(intervals, optimal)
     assert found.low[inside] == pytest.approx([10, 0, 0, 15, 0, 0], abs=1e-9)
     assert found.high[inside] == pytest.approx([30, 15, 20, 35, 10, 20])
     assert found.deviation[inside] == pytest.approx([20, 5, 10, 25, 0, 10], abs=1e-9)
@@ -82,18 +89,23 @@ def test_ends_of_the_deviation_by_hand():
     assert found.pair(2, 1) == worst[0]
 
 
-def class_directions_of(size):
-    from helpers.simulated import moments_of
-
-    return class_directions(moments_of(exact_rows(np.eye(size))))
-
-
 def test_cosines_beyond_one_are_clipped_to_angles():
     size = 2
     tested = ~np.eye(size, dtype=bool)
     ones = np.ones((size, size))
-    intervals = PairIntervals(1.01 * ones, ones, ones, 0.9 * ones, 1.2 * ones, ones, tested, 1, 0.05, "full")
-    found = deviations(class_directions_of(size), intervals, ones)
+    intervals = PairIntervals(
+        cosines=1.01 * ones,
+        standard_errors=ones,
+        degrees_of_freedom=ones,
+        lower=0.9 * ones,
+        upper=1.2 * ones,
+        shares=ones,
+        tested=tested,
+        num_pairs=1,
+        alpha=0.05,
+        source="full",
+    )
+    found = deviations(intervals, ones)
     assert found.angles[0, 1] == 0
     assert found.angles_low[0, 1] == 0
     assert found.angles_high[0, 1] == pytest.approx(np.degrees(np.arccos(0.9)))
@@ -125,47 +137,32 @@ def test_class_r2_warns_where_the_optimum_is_nearly_the_simplex():
 def test_singleton_class_is_left_out_and_named():
     """counts [5000, 1]: a geometry, but no statistics of the singleton."""
     rows = [np.tile(np.eye(3)[0], (5, 1)), -np.eye(3)[:1]]
-    _, found, _, _ = judged(rows, np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    _, found, _, directions = judged(rows, np.array([[1.0, -1.0], [-1.0, 1.0]]))
     assert found.max_angle_error_deg is None
     assert found.max_angle_error_ci_deg is None
     assert found.class_r2 is None
-    assert found.per_class()[1] == {
-        "name": "c1",
-        "count": 1,
-        "rho": None,
-        "worst_pair": None,
-        "deviation": None,
-        "deviation_ci": None,
-    }
+    assert np.isnan(directions.rho[1])
+    assert found.worst_partner(1) is None
     assert found.pair(0, 1).angle_deg is None
     assert found.pair(0, 1).optimal_deg == 180
-    json.dumps(found.as_dict(), allow_nan=False)
+    json.dumps(found.pair(0, 1).as_dict(("c0", "c1")), allow_nan=False)
 
 
 def test_turned_class_stands_out_in_the_table():
     optimal = simplex(4)
     means = means_of(optimal, 5, np.random.default_rng(0))
     means[3] = unit(means[3] + 0.3 * means[1])
-    _, found, _, _ = judged([np.tile(row, (3, 1)) for row in means], optimal)
-    table = {entry["name"]: entry for entry in found.per_class()}
-    assert table["c3"]["worst_pair"] == "c1"
-    assert table["c1"]["worst_pair"] == "c3"
-    assert table["c0"]["rho"] == pytest.approx(1)
+    _, found, _, directions = judged([np.tile(row, (3, 1)) for row in means], optimal)
+    assert found.worst_partner(3) == 1
+    assert found.worst_partner(1) == 3
+    assert directions.rho[0] == pytest.approx(1)
 
 
 def test_json():
-    (_, found, _, _), _ = noisy()
-    plain = json.loads(json.dumps(found.as_dict(limit=2), allow_nan=False))
-    assert set(plain) == {
-        "max_angle_error_deg",
-        "max_angle_error_ci_deg",
-        "class_r2",
-        "relative_frobenius",
-        "pairs",
-        "per_class",
-    }
-    assert len(plain["pairs"]) == 2
-    assert set(plain["pairs"][0]) == {
+    (_, found, _, directions), _ = noisy()
+    plain = [json.loads(json.dumps(pair.as_dict(directions.names), allow_nan=False)) for pair in found.worst_pairs(2)]
+    assert len(plain) == 2
+    assert set(plain[0]) == {
         "first",
         "second",
         "angle_deg",
@@ -174,8 +171,7 @@ def test_json():
         "deviation",
         "deviation_ci",
     }
-    assert plain["pairs"][0]["first"] in found.names
-    assert [entry["name"] for entry in plain["per_class"]] == list(found.names)
+    assert plain[0]["first"] in directions.names
 
 
 def test_read_only():

@@ -51,7 +51,7 @@ def full_batch_loss(rows, tau):
 )
 def test_optimum_has_no_excess(loss):
     geometry = og.solve(classes_of(), loss)
-    found = excess_risk(exact(geometry.gram), classes_of(), loss, geometry.risk, (geometry.risk, 0.01))
+    found = excess_risk(exact(geometry.gram), classes_of(), loss, geometry.risk, observed=(geometry.risk, 0.01))
     assert found.direction == pytest.approx(0, abs=1e-8)
     assert found.shrink == pytest.approx(0, abs=1e-8)
     assert found.within == pytest.approx(0, abs=1e-8)
@@ -107,7 +107,9 @@ def test_terms_add_up_to_the_loss_of_the_rows():
     loss = og.SupConFullBatch(0.5)
     geometry = og.solve(classes_of(), loss)
     observed = full_batch_loss(rows, 0.5)
-    found = excess_risk(class_directions(moments_of(rows)), classes_of(), loss, geometry.risk, (observed, 0.02))
+    found = excess_risk(
+        class_directions(moments_of(rows)), classes_of(), loss, geometry.risk, observed=(observed, 0.02)
+    )
     collapsed = math.log(sum(COUNTS) - 1)
     assert found.unit == pytest.approx(collapsed - geometry.risk, rel=1e-9)
     assert found.total == pytest.approx((observed - geometry.risk) / (collapsed - geometry.risk), rel=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import json
 
 import numpy as np
@@ -12,7 +13,8 @@ from helpers.simulated import judged, means_of, moments_of, optimum, sample, tur
 from optgeom.embeddings.statistics.deviation import deviations
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.intervals import pair_intervals
-from optgeom.embeddings.statistics.verdict import embedding_verdict
+from optgeom.embeddings.statistics.judgement import judge
+from optgeom.embeddings.statistics.verdict_kinds import KINDS, VerdictKind
 from optgeom.errors import InvalidInputError
 
 
@@ -23,7 +25,7 @@ def tight(means, copies=4):
 def verdict_of(rows, optimal, names=None, **options):
     directions = class_directions(moments_of(rows, names))
     intervals = pair_intervals(directions, within_of(rows, directions), optimal)
-    return embedding_verdict(directions, intervals, deviations(directions, intervals, optimal), **options)
+    return judge(directions, intervals, deviations(intervals, optimal), **options)
 
 
 def simplex_means(classes):
@@ -43,10 +45,7 @@ def test_exact_optimum_is_consistent_at_any_tolerance(tolerance):
 
 
 def test_what_is_ruled_out_and_what_is_not():
-    """X beyond the tolerance: the sentence names the pair that could be off by most.
-
-    Errors below X do not sound excluded.
-    """
+    """Of X beyond the tolerance the sentence names the pair that could be off by most; errors below X stay possible."""
     counts = [400, 200, 60]
     optimal = optimum(counts)
     rng = np.random.default_rng(4)
@@ -79,7 +78,7 @@ def test_coincident_class_means_are_a_collapsed_pair():
     )
     assert [(pair.first, pair.second) for pair in found.pairs] == [(1, 2)]
     assert found.classes == (("c1", 1), ("c2", 1))
-    json.dumps(found.as_dict(), allow_nan=False)
+    json.dumps(found.as_dict(("c0", "c1", "c2")), allow_nan=False)
 
 
 def test_everything_at_one_point_names_some_pairs_and_counts_the_rest():
@@ -194,7 +193,7 @@ def test_nothing_could_be_tested():
     assert found.verdict == "inconclusive"
     assert found.within_deg is None
     assert "no pair of classes could be tested" in found.sentence
-    json.dumps(found.as_dict(), allow_nan=False)
+    json.dumps(found.as_dict(("c0", "c1", "c2")), allow_nan=False)
 
 
 def test_missing_classes_are_named():
@@ -216,20 +215,46 @@ def test_spread_is_a_flag_and_no_verdict(sigma, spread):
 
 def test_json_of_a_difference():
     means, _ = turned(simplex_means(5), 10)
-    plain = json.loads(json.dumps(verdict_of(tight(means), simplex(5)).as_dict(), allow_nan=False))
-    assert plain["verdict"] == "differs"
+    found = verdict_of(tight(means), simplex(5))
+    plain = json.loads(json.dumps(found.as_dict(tuple("abcde")), allow_nan=False))
+    assert found.verdict == "differs"
     assert plain["classes"][0] == {"name": "c4", "pairs": 4}
     assert plain["num_pairs"] == 4
 
 
 def test_few_rows_that_look_right_are_not_consistent():
-    """Four images a class at large scatter: the estimate may be anywhere, and says so."""
+    """Four images per class at large scatter: the estimate may be anywhere, and says so."""
     rng = np.random.default_rng(5)
     rows = [unit(mean + 0.3 * rng.normal(size=(4, 6))) for mean in means_of(simplex(3), 6, rng)]
     found = verdict_of(rows, simplex(3))
     assert found.verdict == "inconclusive"
     assert set(found.too_small) <= {"c0", "c1", "c2"}
     assert found.too_small
+
+
+def test_schema_and_kinds_have_the_same_verdicts():
+    schema = json.loads(importlib.resources.files("optgeom.embeddings").joinpath("validation.schema.json").read_text())
+    assert set(schema["properties"]["verdict"]["enum"]) == {kind.verdict for kind in KINDS}
+
+
+def test_a_new_kind_of_verdict_is_one_entry(monkeypatch):
+    """A kind put first takes over where it applies, with its own words, and nowhere else."""
+    kind = VerdictKind(
+        verdict="within slack",
+        applies=lambda evidence: 2 < (evidence.within_deg or 0) < 11,
+        sentence=lambda evidence: f"within slack: off by {evidence.within_deg:.0f} degrees.",
+        headline=lambda evidence: "The loss hardly asks for more",
+        meaning="The differences cost less than the slack.",
+        steps=("Nothing.",),
+        pairs=lambda evidence: evidence.different,
+    )
+    monkeypatch.setattr("optgeom.embeddings.statistics.judgement.KINDS", (kind, *KINDS))
+    means, pair = turned(simplex_means(5), 10)
+    found = verdict_of(tight(means), simplex(5))
+    assert (found.verdict, found.sentence) == ("within slack", "within slack: off by 10 degrees.")
+    assert (found.headline, found.steps) == ("The loss hardly asks for more", ("Nothing.",))
+    assert pair in [(one.first, one.second) for one in found.pairs]
+    assert verdict_of(tight(simplex_means(5)), simplex(5)).verdict == "consistent"
 
 
 @pytest.mark.parametrize("tolerance", [-1.0, np.nan, "wide"])

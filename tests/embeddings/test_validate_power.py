@@ -11,8 +11,8 @@ import pytest
 from helpers.simulated import long_tail, means_of, sample, shape_root, turned
 
 import optgeom as og
-from optgeom.embeddings import measures
-from optgeom.embeddings.result import Metric
+from optgeom.embeddings.measures import Embedding
+from optgeom.embeddings.metrics.metric import Metric
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk
 
 SETTINGS = {
@@ -31,9 +31,9 @@ amounts = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def without_slow_metrics(monkeypatch):
-    """Metrics of pairs of rows and the loss take seconds a run and have no say in the verdict."""
-    monkeypatch.setattr(measures, "_of_rows", lambda *_: None)
-    monkeypatch.setattr(measures, "_risk", lambda *_: (ExcessRisk(reason="left out"), Metric(None, reason="left out")))
+    """Metrics of pairs of rows and the loss take seconds per run and have no say in the verdict."""
+    monkeypatch.setattr(Embedding, "rows", None)
+    monkeypatch.setattr(Embedding, "risk", (ExcessRisk(reason="left out"), Metric(None, reason="left out")))
 
 
 def results(setting, ratio, runs, degrees=0.0):

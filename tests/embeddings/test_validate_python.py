@@ -113,7 +113,7 @@ def test_a_perfect_embedding_in_closed_form():
     counts = [500, 100, 20]
     geometry = og.solve(og.ClassDistribution.from_counts(counts), og.SupCon(0.5))
     rows = np.repeat(geometry.prototypes(), counts, axis=0)
-    found = og.validate(rows, np.repeat(np.arange(3), counts), geometry, tolerance=0)
+    found = og.validate(rows, np.repeat(np.arange(3), counts), geometry, tolerance_deg=0)
     assert found.verdict == "consistent"
     assert found.max_angle_error_deg < 1e-5
     assert found.class_r2 == pytest.approx(1, abs=1e-9)
@@ -397,7 +397,7 @@ def bad(row=None, column=None, value=np.nan, rows=X):
             {"labels": np.zeros(len(X)), "geometry": None},
             r"no geometry with one class: all \d+ rows of `labels` have the label '0'",
         ),
-        ({"tolerance": -1}, r"`tolerance` must be >= 0"),
+        ({"tolerance_deg": -1}, r"`tolerance_deg` must be >= 0"),
         ({"match": "shape"}, r"`match` must be one of names, hungarian"),
         ({"classes": GEOMETRY.classes}, r"`geometry` and `classes` must not both be given"),
         ({"geometry": None, "classes": [3, 2]}, r"`classes` must be a ClassDistribution; got list"),

@@ -12,7 +12,7 @@ from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
 from optgeom.embeddings.statistics.deviation import Deviations, deviations
 from optgeom.embeddings.statistics.directions import Directions, class_directions
 from optgeom.embeddings.statistics.intervals import PairIntervals, pair_intervals
-from optgeom.embeddings.statistics.verdict import EmbeddingVerdict, embedding_verdict
+from optgeom.embeddings.statistics.judgement import Judgement, judge
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -81,19 +81,17 @@ def within_of(rows: list[np.ndarray], directions: Directions, full: bool = True,
 
 def judged(
     rows: list[np.ndarray], optimal: np.ndarray, tolerance: float = 2.0, full: bool = True, projected: bool = True
-) -> tuple[EmbeddingVerdict, Deviations, PairIntervals, Directions]:
+) -> tuple[Judgement, Deviations, PairIntervals, Directions]:
     """Everything about one sample."""
     directions = class_directions(moments_of(rows))
     intervals = pair_intervals(directions, within_of(rows, directions, full, projected), optimal)
-    found = deviations(directions, intervals, optimal)
-    return embedding_verdict(directions, intervals, found, tolerance), found, intervals, directions
+    deviation = deviations(intervals, optimal)
+    judgement = judge(directions, intervals, deviation, tolerance_deg=tolerance)
+    return judgement, deviation, intervals, directions
 
 
 def turned(means: np.ndarray, degrees: float) -> tuple[np.ndarray, tuple[int, int]]:
-    """The last class turned towards its nearest class that does not coincide with it, in the plane of both.
-
-    The pair.
-    """
+    """The last class turned towards its nearest class that does not coincide with it, and the pair of both."""
     last = means.shape[0] - 1
     cosines = means[:last] @ means[last]
     cosines[cosines > 1 - 1e-6] = -np.inf
@@ -113,8 +111,6 @@ def optimum(counts: list[int], temperature: float = 0.5) -> np.ndarray:
     return np.array(og.solve(og.ClassDistribution.from_counts(counts), og.SupCon(temperature)).gram)
 
 
-def repeated(
-    runs: int, draw: Callable[[np.random.Generator], EmbeddingVerdict], seed: int = 0
-) -> list[EmbeddingVerdict]:
+def repeated(runs: int, draw: Callable[[np.random.Generator], Judgement], seed: int = 0) -> list[Judgement]:
     """Verdicts of independent samples."""
     return [draw(np.random.default_rng([seed, run])) for run in range(runs)]

@@ -26,9 +26,9 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.embeddings.metrics.metric import RiskEstimate
 from optgeom.embeddings.metrics.pair_risk import (
     Pairs,
+    RiskEstimate,
     by_label,
     cosines_of_classes,
     cosines_of_rows,
@@ -273,4 +273,12 @@ def _in_batches(
     value = float(sums.sum() / over.sum())
     error = float(np.std(sums - value * over, ddof=1) / math.sqrt(batches) / over.mean())
     missing = loss.views > 1 and drawn.views_of is None
-    return RiskEstimate(value, error, found.n, batches * size, batches * size - total, repeats, missing)
+    return RiskEstimate(
+        value,
+        error,
+        found.n,
+        anchors=batches * size,
+        skipped=batches * size - total,
+        stand_ins=repeats,
+        views_missing=missing,
+    )

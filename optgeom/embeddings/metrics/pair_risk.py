@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array, blocks, log_nonnegative, logsumexp_rows
-from optgeom.embeddings.metrics.metric import NOTHING, Estimate, RiskEstimate
+from optgeom.embeddings.metrics.metric import Estimate
 from optgeom.embeddings.metrics.unit_rows import ENTRIES, Index, UnitRows
 from optgeom.errors import InvalidInputError
 from optgeom.losses import InfoNCE, Loss, SupConFullBatch
@@ -21,6 +21,46 @@ from optgeom.losses.supcon import SINGLETONS
 
 Cosines = Callable[[slice | Index], Array]
 Mask = npt.NDArray[np.bool_]
+
+
+NOTHING = "the loss itself, nothing left out"
+
+
+@dataclass(frozen=True)
+class RiskEstimate(Estimate):
+    """An estimate of a risk.
+
+    Attributes
+    ----------
+    anchors : int
+        Anchor terms that were evaluated.
+    skipped : int
+        Of these, anchors without a positive: counted as 0 or left out, as the loss says.
+    stand_ins : int
+        Anchors, or rows of batches, for which the same row was taken again because its class has no other: the value is
+        then too low.
+    views_missing : bool
+        The loss has several views and the rows have not: other rows of the class stood for views, and the value is
+        rather too high.
+    convention : str
+        What the value leaves out, as `geometry.risk` does.
+    """
+
+    _: KW_ONLY
+    anchors: int = 0
+    skipped: int = 0
+    stand_ins: int = 0
+    views_missing: bool = False
+    convention: str = NOTHING
+
+    def caveats(self) -> str | None:
+        """What to know before the value is compared, in words."""
+        parts = [
+            self.convention if self.convention != NOTHING else "",
+            "other images of the class stood for views" if self.views_missing else "",
+            f"{self.stand_ins} rows stood in for themselves, their classes being too small" if self.stand_ins else "",
+        ]
+        return "; ".join(filter(None, parts)) or None
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +299,14 @@ def in_pairs(
     several_views = isinstance(loss, SupConFullBatch) and loss.views > 1
     missing = several_views and not found.has_views
     return RiskEstimate(
-        held.value, held.standard_error, rows, anchors, pairs.skipped, stand_ins, missing, pairs.convention
+        held.value,
+        held.standard_error,
+        rows,
+        anchors=anchors,
+        skipped=pairs.skipped,
+        stand_ins=stand_ins,
+        views_missing=missing,
+        convention=pairs.convention,
     )
 
 

@@ -5,7 +5,7 @@ of the embedding, F the risk of collapsed classes and F* its optimum, all in uni
 
     direction   F(D) - F*       the class means point elsewhere
     shrink      F(M) - F(D)     the class means are shorter than 1
-    within      L - F(M)        the images scatter around them (>= 0 by Jensen's inequality, but for sampling noise of L)
+    within      L - F(M)        the images scatter around them (>= 0 by Jensen's inequality, but for noise of L)
 
 For M, whose diagonal is not 1, an anchor of class i sees its positives at M_ii and negatives of class j at M_ij: t_ij =
 (M_ij - M_ii)/tau.
@@ -18,7 +18,7 @@ may come out slightly below 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses.base import Loss
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ExcessRisk:
     """Three terms, in units of `unit`; None where they cannot be computed.
 
@@ -63,15 +63,7 @@ class ExcessRisk:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            "direction": self.direction,
-            "shrink": self.shrink,
-            "within": self.within,
-            "within_error": self.within_error,
-            "total": self.total,
-            "unit": self.unit,
-            "reason": self.reason,
-        }
+        return {**asdict(self), "total": self.total}
 
 
 def excess_risk(
@@ -79,6 +71,7 @@ def excess_risk(
     classes: ClassDistribution,
     loss: Loss,
     optimal_risk: float,
+    *,
     observed: tuple[float, float] | None = None,
 ) -> ExcessRisk:
     """Excess risk in three terms.
@@ -102,9 +95,8 @@ def excess_risk(
         More classes among the embeddings than in the geometry.
     """
     if directions.num_classes > classes.num_classes:
-        raise InvalidInputError(
-            f"`directions` must hold classes of the geometry only; got {directions.num_classes} classes for {classes.num_classes}"
-        )
+        came = f"{directions.num_classes} classes for {classes.num_classes}"
+        raise InvalidInputError(f"`directions` must hold classes of the geometry only; got {came} (leave others out)")
     if directions.num_classes < classes.num_classes:
         missing = classes.num_classes - directions.num_classes
         return ExcessRisk(reason=f"{missing} of the {classes.num_classes} classes of the geometry have no embeddings")
@@ -117,19 +109,25 @@ def excess_risk(
         return ExcessRisk(reason="all classes at one point are as good as the optimum: the loss does not separate them")
     direction = risk_of_products(np.clip(directions.gram, -1.0, 1.0), classes, loss)
     shrunk = risk_of_products(directions.mean_gram, classes, loss)
-    terms = ((direction - optimal_risk) / unit, (shrunk - direction) / unit)
+    terms = ExcessRisk(
+        direction=(direction - optimal_risk) / unit,
+        shrink=(shrunk - direction) / unit,
+        unit=unit,
+        reason="the loss of the embedding was not computed",
+    )
     if observed is None:
-        return ExcessRisk(*terms, unit=unit, reason="the loss of the embedding was not computed")
-    return ExcessRisk(*terms, (observed[0] - shrunk) / unit, observed[1] / unit, unit)
+        return terms
+    value, error = observed
+    return replace(terms, within=(value - shrunk) / unit, within_error=error / unit, reason=None)
 
 
 def risk_of_products(products: Array, classes: ClassDistribution, loss: Loss) -> float:
-    """F at the (C, C) inner products of class means of any length: t_ij = (M_ij - M_ii)/tau, every class by itself."""
-    counts = classes.counts
+    """F at the (C, C) inner products of class means of any length.
+
+    t_ij = (M_ij - M_ii)/tau, and every class is a group of its own, since the products of equal classes differ here.
+    """
     number = classes.num_classes
-    # Not the groups of a program: the products of equal classes differ here, also those of singletons.
-    sizes = np.ones(number, dtype=np.int64)
-    apart = ClassGroups(np.arange(number), sizes, classes.proportions, counts)
+    apart = ClassGroups(np.arange(number), np.ones(number, dtype=np.int64), classes.proportions, classes.counts)
     rows = loss.rows(apart)
     t = (products - np.diag(products)[:, None]) / loss.temperature
     return float(np.sum(np.where(rows.anchor_weight > 0, rows.anchor_weight * rows.value(t), 0.0)))

@@ -9,20 +9,20 @@ the optimum,
 The first two terms vanish where u_c = +-u_d (A* = +-1, coincident and opposite classes): there the last two are all
 there is. Everything on the right is estimated:
 
-* Rows of unit length do not scatter along their own mean, so the pooled covariance S lacks scatter along the u_d, most of all along those
-  of large classes, although the other classes scatter there: standard errors would be up to a third too small. The
-  common shape R is what leaves S when every class c loses its own direction: sum_c g_c P_c R P_c = S with g_c
-  proportional to (n_c - 1) tr S_c.
-* Sigma_c is the sample covariance S_c, shrunk to this shape with weight w_c = (n_c - 1)/(n_c - 1 + 30): in the tangent space
-  w_c P_c S_c P_c + (1 - w_c) b_c P_c R P_c with b_c = tr S_c / tr(P_c R P_c). The exact first-order terms of a second
-  pass are shrunk likewise, so that both give the same. Without full covariances w_c = 0 in the other terms, without a
-  second pass in all.
-* Products of a covariance estimate with itself are biased: at f degrees of freedom E tr S^2 = (1 + 1/f) tr Sigma^2 + (tr Sigma)^2 / f.
-  Hence tr V^2 is estimated by (tr S^2 - (tr S)^2/f) / (1 + 1/f), with f = n_c - 1 for S_c and f = sum (n_c - 1) for the
-  pooled shape.
-* u_d carries noise itself, of covariance V_d, and A_cd in P_c u_d = u_d - A_cd u_c too: u_d' V_c u_d comes out too large by
-  tr(V_c V_d) + A*^2 tr V_c^2 on average, which is taken off again (not below zero). At A* = +-1 this is the whole
-  first-order term.
+* Rows of unit length do not scatter along their own mean, so the pooled covariance S lacks scatter along the u_d, most
+  of all along those of large classes, although the other classes scatter there: standard errors would be up to a third
+  too small. The common shape R is what leaves S when every class c loses its own direction: sum_c g_c P_c R P_c = S
+  with g_c proportional to (n_c - 1) tr S_c.
+* Sigma_c is the sample covariance S_c, shrunk to this shape with weight w_c = (n_c - 1)/(n_c - 1 + 30): in the tangent
+  space w_c P_c S_c P_c + (1 - w_c) b_c P_c R P_c with b_c = tr S_c / tr(P_c R P_c). The exact first-order terms of a
+  second pass are shrunk likewise, so that both give the same. Without full covariances w_c = 0 in the other terms,
+  without a second pass in all.
+* Products of a covariance estimate with itself are biased: at f degrees of freedom
+  E tr S^2 = (1 + 1/f) tr Sigma^2 + (tr Sigma)^2 / f. Hence tr V^2 is estimated by (tr S^2 - (tr S)^2/f) / (1 + 1/f),
+  with f = n_c - 1 for S_c and f = sum (n_c - 1) for the pooled shape.
+* u_d carries noise itself, of covariance V_d, and A_cd in P_c u_d = u_d - A_cd u_c too: u_d' V_c u_d comes out too
+  large by tr(V_c V_d) + A*^2 tr V_c^2 on average, which is taken off again (not below zero). At A* = +-1 this is the
+  whole first-order term.
 
 Degrees of freedom after Welch, the second-order terms going to both classes; Bonferroni over the tested pairs. At A* =
 +-1 A - A* is, to this order, a centred sum of squares: its long tail, on the side away from +-1, is that of a
@@ -47,7 +47,7 @@ PRIOR_DEGREES = 30.0  # the pooled shape counts as much as 30 images
 SHAPE_STEPS = 20  # leaves .01 of the misfit along the mean of a class that holds .8 of the scatter
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class PairIntervals:
     """Simultaneous intervals of all tested cosines. All arrays are read-only and symmetric, but for `shares`.
 
@@ -144,24 +144,25 @@ def pair_intervals(directions: Directions, within: WithinClass, optimal: Array, 
     tested = directions.known[:, None] & directions.known[None, :]
     np.fill_diagonal(tested, False)
     source = "projected" if within.projected is not None else "full" if within.full is not None else "pooled"
+
+    def of_all(part: Array) -> Array:
+        """(C, C), nan for classes without a direction."""
+        whole = np.full((size, size), np.nan)
+        whole[np.ix_(known, known)] = part
+        return whole
+
     return PairIntervals(
-        directions.gram,
-        _spread(error, known, size),
-        _spread(freedom, known, size),
-        _spread(lower, known, size),
-        _spread(upper, known, size),
-        _spread(shares, known, size),
-        tested,
-        number,
-        level,
-        source,
+        cosines=directions.gram,
+        standard_errors=of_all(error),
+        degrees_of_freedom=of_all(freedom),
+        lower=of_all(lower),
+        upper=of_all(upper),
+        shares=of_all(shares),
+        tested=tested,
+        num_pairs=number,
+        alpha=level,
+        source=source,
     )
-
-
-def _spread(part: Array, known: npt.NDArray[np.intp], size: int) -> Array:
-    whole = np.full((size, size), np.nan)
-    whole[np.ix_(known, known)] = part
-    return whole
 
 
 def _variances(terms: _Terms, target: Array) -> tuple[Array, Array, Array]:
@@ -191,10 +192,7 @@ def _welch(shares: Array, freedom: Array) -> Array:
 
 
 def _quantiles(freedom: Array, skewness: Array, tail: float) -> tuple[Array, Array]:
-    """Standard errors to the near and the far end of an interval.
-
-    Student's t, and t through a chi-square of this skewness.
-    """
+    """Standard errors to the near end of an interval (Student's t) and to the far one (through a skewed chi-square)."""
     from scipy.special import stdtrit
 
     t = -np.asarray(stdtrit(np.minimum(freedom, 1e300), tail), dtype=np.float64)
@@ -211,9 +209,8 @@ def _terms(directions: Directions, within: WithinClass, known: npt.NDArray[np.in
     counts = directions.counts[known].astype(np.float64)
     traces = within.traces[known]
     scale = 1 / (counts * directions.rho_squared[known])
-    total = max(
-        float((directions.counts - 1).sum()), 1.0
-    )  # 0 where every class has one image, and then nothing is known
+    # At least 1: the sum is 0 where every class has one image, and then nothing is known.
+    total = max(float((directions.counts - 1).sum()), 1.0)
     shape = _common_shape(_tangential(within, directions, known, total), vectors, (counts - 1) * traces)
     pooled = _pooled(shape, vectors, cosines, total)
     relative = np.where(pooled.trace > 0, traces / np.where(pooled.trace > 0, pooled.trace, 1.0), 0.0)
@@ -262,10 +259,10 @@ def _tangential(within: WithinClass, directions: Directions, known: npt.NDArray[
     unit = directions.vectors[known] / np.linalg.norm(directions.vectors[known], axis=1)[:, None]
     freedom = directions.counts[known] - 1.0
     if within.full is not None:
-        found = np.zeros_like(within.pooled)
+        projected = np.zeros_like(within.pooled)
         for u, c, f in zip(unit, known, freedom, strict=True):
-            found += f / total * _projected(within.full[c], u)
-        return found
+            projected += f / total * _projected(within.full[c], u)
+        return projected
     size = float(np.trace(within.pooled))
     square = max(float(_unbiased(np.sum(within.pooled**2), np.array(size**2), total)), 0.0)
     concentration = square / size**2 if size > 0 else 0.0
