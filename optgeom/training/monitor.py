@@ -20,14 +20,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from optgeom import _checks
-from optgeom._numerics import EPS, Array
+from optgeom._numerics import Array
+from optgeom.embeddings.statistics.directions import weighted_directions
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
@@ -208,7 +208,7 @@ class GeometryMonitor(Metric):
         Of this process alone, unless within `with monitor.sync_context():`. Nan where a class is not measured; not
         clipped to [-1, 1], with unit diagonal.
         """
-        return weighted_directions(self._on_host()[: self.num_classes], self.min_images)[0]
+        return table_directions(self._on_host()[: self.num_classes], self.min_images)[0]
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add what another monitor of the same geometry has seen, as another process would."""
@@ -342,7 +342,7 @@ def readings(table: Array, optimal: Array, *, proportions: Array, min_images: fl
     min_images : float
         Least W^2 / W2 of a measured class.
     """
-    gram, rho, images = weighted_directions(table, min_images)
+    gram, rho, images = table_directions(table, min_images)
     known = np.diag(gram) == 1.0
     # All classes would be on this simplex, also where only some are measured.
     simplex = np.full_like(optimal, -1.0 / (optimal.shape[0] - 1))
@@ -368,22 +368,15 @@ def readings(table: Array, optimal: Array, *, proportions: Array, min_images: fl
     }
 
 
-def weighted_directions(table: Array, min_images: float) -> tuple[Array, Array, Array]:
+def table_directions(table: Array, min_images: float) -> tuple[Array, Array, Array]:
     """(C, C) cosines, nan for classes that are not measured; (C,) rho, nan for too few images; (C,) W^2 / W2."""
-    weight, squared, sums = table[:, WEIGHT], table[:, SQUARED], table[:, SUMS:]
+    weight, squared = table[:, WEIGHT], table[:, SQUARED]
     seen = weight > FORGOTTEN
     images = np.where(seen, weight**2 / np.where(seen, squared, 1.0), 0.0)
     # Two images that came together, aged a thousand updates, are 2 up to rounding.
     several = images >= min_images * (1 - 1e-9)
-    pairs = np.where(several, weight**2 - squared, 1.0)
-    rho_squared = np.where(several, (np.einsum("cd,cd->c", sums, sums) - table[:, SQUARES]) / pairs, np.nan)
-    known: npt.NDArray[np.bool_] = np.where(several, rho_squared, 0.0) > 8 * EPS
-    rho = np.sqrt(np.maximum(rho_squared, 0.0))
-    vectors = sums / np.where(known, weight * rho, 1.0)[:, None]
-    # Not by nan in the vectors: they have no entries before the first update.
-    gram = np.where(np.outer(known, known), vectors @ vectors.T, np.nan)
-    gram[known, known] = 1.0
-    return gram, rho, images
+    rho_squared, _, _, gram = weighted_directions(table[:, SUMS:], table[:, SQUARES], weight, squared, several)
+    return gram, np.sqrt(np.maximum(rho_squared, 0.0)), images
 
 
 def _or_nan(value: float | None) -> float:
