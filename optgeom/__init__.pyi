@@ -3,12 +3,10 @@ from optgeom.certificates import Certificate as Certificate
 from optgeom.collapse.design import Design as Design
 from optgeom.collapse.design import design as design
 from optgeom.collapse.loss_values import LossValues as LossValues
-from optgeom.collapse.loss_values import batch_loss_values as batch_loss_values
 from optgeom.collapse.loss_values import loss_values as loss_values
 from optgeom.collapse.scan import Scan as Scan
 from optgeom.collapse.scan import scan as scan
-from optgeom.collapse.sensitivity import proportion_sensitivity as proportion_sensitivity
-from optgeom.collapse.sensitivity import temperature_sensitivity as temperature_sensitivity
+from optgeom.collapse.sensitivity import sensitivity as sensitivity
 from optgeom.collapse.thresholds import CollapseThreshold as CollapseThreshold
 from optgeom.collapse.thresholds import collapse_margin as collapse_margin
 from optgeom.collapse.thresholds import collapse_threshold as collapse_threshold

@@ -56,7 +56,7 @@ def design(
     from optgeom.collapse.design import design as run
 
     with working(f"searching over the {parameter.value}"):
-        found = run(classes, chosen, parameter.value.replace("-", "_"), min_angle)
+        found = run(classes, chosen, parameter.value.replace("-", "_"), min_angle=min_angle)
     if json_output:
         emit_json(found.as_dict())
         return

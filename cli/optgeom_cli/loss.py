@@ -45,10 +45,11 @@ def loss(
     observed: Annotated[
         float | None, typer.Option("--observed", metavar="X", help="A value that training printed, to be judged.")
     ] = None,
-    tolerance: Annotated[
+    equal_within: Annotated[
         float,
-        typer.Option("--tolerance", help="What counts as equal, as a share of the way from collapsed to optimal."),
+        typer.Option("--equal-within", help="What counts as equal, as a share of the way from collapsed to optimal."),
     ] = 0.01,
+    tolerance: Annotated[float | None, typer.Option("--tolerance", hidden=True)] = None,  # the name of 0.1.0
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)
     ] = False,
@@ -57,6 +58,7 @@ def loss(
 
     With --rows alone only the collapsed value. With --observed it says what the value that training printed means.
     """
+    equal_within = equal_within if tolerance is None else tolerance
     classes: ClassDistribution | None
     if simclr is not None:
         classes, chosen = _simclr(simclr, class_options, loss_options, rows)
@@ -75,7 +77,14 @@ def loss(
     from optgeom.collapse.loss_values import loss_values
 
     with working("solving" if classes is None else f"solving {classes.num_classes} classes"):
-        found = loss_values(classes, chosen, rows, base_temperature, observed, tolerance)
+        found = loss_values(
+            classes,
+            chosen,
+            rows=rows,
+            base_temperature=base_temperature,
+            observed=observed,
+            equal_within=equal_within,
+        )
     if json_output:
         number = None if classes is None else classes.num_classes
         emit_json({**found.as_dict(), "base_temperature": base_temperature, "num_classes": number})
@@ -106,13 +115,11 @@ def _simclr(
 def _lines(
     found: LossValues, classes: ClassDistribution | None, chosen: Loss, simclr: int | None, base: float | None
 ) -> Iterable[tuple[str, str]]:
-    from optgeom.wording import describe_loss
-
     if simclr is not None:
         yield "Loss", f"SimCLR, {simclr} pairs in a batch, temperature {chosen.temperature:g}"
-    elif classes is not None:
+    elif classes is not None and found.loss is not None:
         yield "Classes", f"{classes.num_classes}"
-        yield "Loss", describe_loss(found.loss or {})
+        yield "Loss", found.loss.words()
     else:
         yield (
             "Loss",
@@ -126,9 +133,8 @@ def _lines(
         )
     # The limit of large batches is an offset from a logarithm of the batch size.
     limit = ""
-    if found.constant is None and found.loss is not None:
-        rows = "(N - 1)" if found.loss["views"] == 1 else f"({found.loss['views']} (N - 1))"
-        limit = f" + {'' if found.scale == 1 else f'{found.scale:.6g} '}ln{rows}"
+    if found.loss is not None and found.loss.omitted is not None:
+        limit = f" + {'' if found.scale == 1 else f'{found.scale:.6g} '}ln({found.loss.omitted})"
     yield "Collapsed", f"{found.collapsed_value:.6f}{limit}  all features at one point: {found.collapsed_formula}"
     if found.optimal_value is not None:
         proof = ""

@@ -74,9 +74,9 @@ def _compute(
     if split is not None:
         return collapse_threshold(loss, split=class_input.parse_numbers("split", split, ".5,.3,.2")), margin
     if minorities is not None or classes is None:
-        return collapse_threshold(loss, 2 if minorities is None else minorities), margin
+        return collapse_threshold(loss, minorities=2 if minorities is None else minorities), margin
     if margin is None:  # a tie for the largest class, or a loss that the threshold refuses, which then says why
-        return collapse_threshold(loss, classes.num_classes - 1), None
+        return collapse_threshold(loss, minorities=classes.num_classes - 1), None
     return CollapseThreshold.from_log_odds(margin.threshold_log_odds, classes.num_classes - 1, loss), margin
 
 
@@ -116,9 +116,7 @@ def _lines(
     split: str | None,
     minorities: int | None,
 ) -> Iterable[tuple[str, str]]:
-    from optgeom.wording import describe_loss
-
-    yield "Loss", describe_loss(found.loss)
+    yield "Loss", found.loss.words()
     yield "Minorities", _minorities(found, margin, loss, split, minorities)
     needs = odds_text(found.log_odds)
     yield "Total collapse", f"needs odds of {needs} : 1 or more, majority samples to all other samples together"

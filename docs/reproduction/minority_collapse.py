@@ -49,7 +49,7 @@ def run(settings: Results) -> Results:
     low, high, number = settings["curve"]
     grid = [low + (high - low) * i / (number - 1) for i in range(number)]
     for key, (_, loss) in LOSSES.items():
-        found = collapse_threshold(loss, 2)
+        found = collapse_threshold(loss, minorities=2)
         # With the threshold itself, where the curve has a corner.
         curves[key] = [
             [share, float(og.solve(classes_of(share), loss).gram[1, 2])] for share in sorted([*grid, found.threshold])

@@ -23,7 +23,7 @@ from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.newton import solve_by_homotopy, solve_newton
 from optgeom.solvers.separable import solve_separable
 
-Path = Callable[[float], tuple[ClassDistribution, Loss]]
+Problems = Callable[[float], tuple[ClassDistribution, Loss]]
 
 
 @dataclass(frozen=True)
@@ -58,35 +58,35 @@ def second_smallest_eigenvalue(classes: ClassDistribution, loss: Loss) -> float:
     if program.num_classes < whole.num_classes:
         return 0.0
     if program.rows.has_majorizer:
-        found = solve_newton(program)
-        if not found.converged:
-            found = solve_by_homotopy(program)
+        newton = solve_newton(program)
+        if not newton.converged:
+            newton = solve_by_homotopy(program)
     elif program.rows.is_separable:
-        found = solve_separable(program)
+        newton = solve_separable(program)
     else:
         needs = "`loss` must be a log-sum loss or separable to follow its rank"
         raise IncompatibleError(f"{needs}; this one has no Newton solution (compare `rank` of `solve` along the path)")
-    if not found.converged:
+    if not newton.converged:
         return float("nan")
     ones = np.ones(program.sizes.size)
-    block = group_matrix.symmetric_block(found.cosines, ones, program.sizes)
-    kernel = np.sqrt(program.sizes) * np.exp(found.log_dual - found.log_dual.max())
+    block = group_matrix.symmetric_block(newton.cosines, ones, program.sizes)
+    kernel = np.sqrt(program.sizes) * np.exp(newton.log_dual - newton.log_dual.max())
     kernel /= np.linalg.norm(kernel)
     # The kernel is moved out of the way: its eigenvalue becomes C, which none exceeds.
     lowest = float(
         scipy.linalg.eigvalsh(block + program.num_classes * np.outer(kernel, kernel), subset_by_index=[0, 0])[0]
     )
-    rest = group_matrix.complement(found.cosines, ones, program.sizes)[program.sizes > 1]
+    rest = group_matrix.complement(newton.cosines, ones, program.sizes)[program.sizes > 1]
     return float(min([lowest, *rest.tolist()]))
 
 
-def first_rank_loss(path: Path, start: float, stop: float, steps: int = 24) -> RankLoss:
+def first_rank_loss(path: Problems, start: float, stop: float, *, steps: int = 24) -> RankLoss:
     """First parameter between `start` and `stop` at which the optimum has rank below C - 1.
 
     Parameters
     ----------
     path : callable
-        Parameter -> (classes, loss); see `power_path`, `imbalance_path`, `temperature_path`.
+        Parameter -> (classes, loss), as `lambda q: (classes.resample(q), loss)`.
     start, stop : float
         The walk goes from start, where the rank should be C - 1, to stop; either may be the larger.
     steps : int
@@ -114,20 +114,20 @@ def first_rank_loss(path: Path, start: float, stop: float, steps: int = 24) -> R
     for after in np.linspace(start, stop, steps + 1)[1:]:
         here = eigenvalue(float(after))
         if np.isnan(here):
-            # Newton gets lost some way behind the boundary: walk back until it is found again.
-            here, after = _last_found(eigenvalue, before, float(after))
+            # Newton does not converge some way behind the boundary: walk back until it does.
+            here, after = _last_solved(eigenvalue, before, float(after))
         if here <= 0:
             crossing = brentq(eigenvalue, before, float(after), xtol=1e-13 * max(1.0, abs(stop)), rtol=1e-13)
-            return RankLoss(float(crossing), _classes(path, after))
+            return RankLoss(float(crossing), _number_of_classes(path, after))
         before = float(after)
-    return RankLoss(None, _classes(path, stop))
+    return RankLoss(None, _number_of_classes(path, stop))
 
 
-def _classes(path: Path, value: float) -> int:
+def _number_of_classes(path: Problems, value: float) -> int:
     return path(float(value))[0].num_classes
 
 
-def _last_found(eigenvalue: Callable[[float], float], known: float, lost: float) -> tuple[float, float]:
+def _last_solved(eigenvalue: Callable[[float], float], known: float, lost: float) -> tuple[float, float]:
     for _ in range(60):
         middle = (known + lost) / 2
         here = eigenvalue(middle)
@@ -140,19 +140,3 @@ def _last_found(eigenvalue: Callable[[float], float], known: float, lost: float)
     raise InvalidInputError(
         f"the Newton solution ends near {known:g} before the rank is lost; follow the path with `solve` instead"
     )
-
-
-def power_path(classes: ClassDistribution, loss: Loss) -> Path:
-    """counts^q: q = 0 is balanced, 1 the given classes."""
-    return lambda power: (classes.resample(power), loss)
-
-
-def imbalance_path(num_classes: int, loss: Loss) -> Path:
-    """Exponential profiles with `num_classes` classes and imbalance factor IF = max / min >= 1 (proportions IF^(-i/(C-1)))."""
-    steps = np.arange(num_classes) / (num_classes - 1)
-    return lambda factor: (ClassDistribution.from_counts(factor**-steps if factor != 1 else np.ones(num_classes)), loss)
-
-
-def temperature_path(classes: ClassDistribution, loss_at: Callable[[float], Loss]) -> Path:
-    """Fixed classes, loss as a function of the temperature."""
-    return lambda temperature: (classes, loss_at(temperature))

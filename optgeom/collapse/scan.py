@@ -321,7 +321,7 @@ def _threshold(path: Path) -> tuple[float | None, float | None]:
         loss = path.build_loss()
         if path.profile != "majority" and "uniform-negatives" not in loss.gives:
             return None, None
-        log_odds = collapse_threshold(loss, path.num_classes - 1).log_odds
+        log_odds = collapse_threshold(loss, minorities=path.num_classes - 1).log_odds
     except OptGeomError:
         return None, None
 

@@ -55,61 +55,54 @@ class Sensitivity:
         """(C, C) derivative of the angles in degrees; NaN where two means coincide or are opposite."""
         sine = np.sqrt(np.maximum(0.0, 1 - self.geometry.gram**2))
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.degrees(-self.gram / np.where(sine > 1e-7, sine, np.nan))
-        np.fill_diagonal(found, 0.0)
-        return found
+            angles = np.degrees(-self.gram / np.where(sine > 1e-7, sine, np.nan))
+        np.fill_diagonal(angles, 0.0)
+        return angles
 
 
-def temperature_sensitivity(classes: ClassDistribution, loss: Loss) -> Sensitivity:
-    """dA/dtau and dF/dtau.
+def sensitivity(classes: ClassDistribution, loss: Loss, *, to: str | int = "temperature") -> Sensitivity:
+    """Derivative of the optimal cosines and of the risk: in a parameter of the loss, or in the size of one class.
 
     Parameters
     ----------
     classes : ClassDistribution
         At most 2000 classes.
     loss : Loss
+        For a class size: with negatives that depend on proportions alone.
+    to : str or int
+        A real parameter theta > 0 of the loss, as "temperature": dA/dtheta and dF/dtheta. Or the index of a class, 0 to
+        C - 1: d/d log lam_c, as the class grows by the factor 1 + eps and the proportions are normalised again.
 
     Raises
     ------
-    IncompatibleError
-        The optimum has collapsed (rank below C - 1): it need not be differentiable.
     InvalidInputError
-        Too many classes for a C x C answer.
+        No such class or parameter, or too many classes for a C x C answer.
+    IncompatibleError
+        The optimum has collapsed (rank below C - 1) and need not be differentiable, or the loss depends on whole counts.
     """
+    _checks.instance("classes", classes, ClassDistribution, "ClassDistribution.from_counts(...)")
+    _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
+    return _to_parameter(classes, loss, to) if isinstance(to, str) else _to_class(classes, loss, to)
+
+
+def _to_parameter(classes: ClassDistribution, loss: Loss, name: str) -> Sensitivity:
+    smooth = tuple(option.name for option in loss.options() if option.kind == "real")
+    _checks.choice("to", name, smooth)
+    value = _checks.real(name, getattr(loss, name), above=0.0, hint="the derivative is in its logarithm")
     geometry = _spread(classes, loss)
     program = ClassMeanProgram.build(classes, loss)
-    tau = loss.temperature
 
     def at(log_factor: float) -> ClassMeanProgram:
-        moved = replace(loss, temperature=tau * math.exp(log_factor))  # type: ignore[type-var]
+        moved = loss.with_options({name: value * math.exp(log_factor)})
         return ClassMeanProgram(program.groups, moved, moved.rows(program.groups), program.coincident)
 
-    found = _solve(program, geometry.group_cosines, at, geometry)
-    return Sensitivity(found.gram / tau, found.risk / tau, geometry)
+    derivative = _solve(program, geometry.group_cosines, at, geometry)
+    return Sensitivity(derivative.gram / value, derivative.risk / value, geometry)
 
 
-def proportion_sensitivity(classes: ClassDistribution, loss: Loss, which: int) -> Sensitivity:
-    """dA/d log lam_c for one class: its number of samples grows by the factor 1 + eps, the proportions are normalised
-    again.
-
-    Parameters
-    ----------
-    classes : ClassDistribution
-        At most 2000 classes.
-    loss : Loss
-        With negatives that depend on proportions alone.
-    which : int
-        Class index, 0 to C - 1.
-
-    Raises
-    ------
-    InvalidInputError
-        No such class, or too many classes for a C x C answer.
-    IncompatibleError
-        The optimum has collapsed, or the loss depends on whole counts.
-    """
+def _to_class(classes: ClassDistribution, loss: Loss, which: int) -> Sensitivity:
     loss.require("proportions", "groups")
-    which = _checks.index("which", which, classes.num_classes)
+    which = _checks.index("to", which, classes.num_classes)
     geometry = _spread(classes, loss)
     groups, cosines, own = _single_out(classes.groups, geometry.group_cosines, which)
     program = ClassMeanProgram(groups, loss, loss.rows(groups), np.zeros(groups.sizes.size, dtype=np.bool_))
@@ -199,7 +192,7 @@ def _solve(
 
     right = np.concatenate([-explicit.ravel(), np.zeros(g)])
     size = g * g + g
-    found, failed = gmres(
+    solution, failed = gmres(
         LinearOperator((size, size), matvec=product, dtype=np.float64),
         right,
         M=LinearOperator((size, size), matvec=precondition, dtype=np.float64),
@@ -209,7 +202,7 @@ def _solve(
     )
     if failed:
         raise SolverError("the sensitivity system did not converge (the optimum is too close to losing rank)")
-    change = np.where(pairs, found[: g * g].reshape(g, g), 0.0)
+    change = np.where(pairs, solution[: g * g].reshape(g, g), 0.0)
     index = program.groups.index
     gram = change[np.ix_(index, index)]
     np.fill_diagonal(gram, 0.0)

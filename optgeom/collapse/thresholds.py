@@ -37,7 +37,7 @@ SMALLEST_SHARE = 1e-150  # of a minority beside the largest one; its square is s
 LARGEST_LOG_ODDS = 690.0  # exp of it is still a float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CollapseThreshold:
     """Majority share above which all minority classes coincide.
 
@@ -51,7 +51,7 @@ class CollapseThreshold:
     minorities : int
     published_sufficient : float or None
         The sufficient threshold in the literature, where one applies; never below ours.
-    loss : dict
+    loss : Loss
     """
 
     threshold: float
@@ -60,21 +60,29 @@ class CollapseThreshold:
     log_odds: float
     minorities: int
     published_sufficient: float | None
-    loss: dict[str, Any]
+    loss: Loss
 
     @classmethod
     def from_log_odds(cls, log_odds: float, minorities: int, loss: Loss) -> CollapseThreshold:
         share, rest = shares(log_odds)
-        return cls(share, rest, math.exp(log_odds), log_odds, minorities, loss.published_threshold, loss.to_dict())
+        return cls(
+            threshold=share,
+            one_minus_threshold=rest,
+            odds=math.exp(log_odds),
+            log_odds=log_odds,
+            minorities=minorities,
+            published_sufficient=loss.published_threshold,
+            loss=loss,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {key: getattr(self, key) for key in self.__dataclass_fields__}
+        return {**{key: getattr(self, key) for key in self.__dataclass_fields__}, "loss": self.loss.to_dict()}
 
 
 @dataclass(frozen=True)
 class CollapseMargin:
-    """How far given classes are from total collapse, with the split among the minorities held.
+    """How far given classes are from total collapse, with the split among the minorities as it is.
 
     Attributes
     ----------
@@ -92,9 +100,9 @@ class CollapseMargin:
 
     @property
     def factor(self) -> float:
-        """By how much the majority's odds would have to be multiplied to reach the threshold.
+        """Number by which the majority's odds would have to be multiplied to reach the threshold.
 
-        Below 1 when collapsed.
+        It is below 1 where the classes have collapsed.
         """
         return math.exp(min(LARGEST_LOG_ODDS, self.threshold_log_odds - self.log_odds))
 
@@ -114,8 +122,9 @@ def shares(log_odds: float) -> tuple[float, float]:
 
 
 def collapse_ratio(program: ClassMeanProgram) -> float:
-    """log rho of the class with the largest anchor mass as majority; total collapse onto its antipode is optimal iff it
-    is <= 0.
+    """Log rho of the class with the largest anchor mass as majority.
+
+    Total collapse onto its antipode is optimal iff it is <= 0.
 
     Raises
     ------
@@ -150,9 +159,9 @@ def _split(split: Sequence[float] | Array) -> tuple[Array, np.ndarray[Any, np.dt
     weights, sizes = np.unique(np.asarray(split, dtype=np.float64), return_counts=True)
     # Huge numbers must not overflow in their sum, and tiny shares would leave no digits for their logarithms.
     if weights[0] / weights[-1] < SMALLEST_SHARE:
-        held = f"{weights[0]:g} beside {weights[-1]:g}"
+        extremes = f"{weights[0]:g} beside {weights[-1]:g}"
         raise InvalidInputError(
-            f"`split` must have no share below {SMALLEST_SHARE:g} of the largest; got {held} (leave such classes out)"
+            f"`split` must have no share below {SMALLEST_SHARE:g} of the largest; got {extremes} (leave such classes out)"
         )
     weights = weights / weights[-1]
     return weights / np.sum(weights * sizes), sizes.astype(np.int64)
@@ -185,12 +194,13 @@ def threshold_log_odds(loss: Loss, weights: Array, sizes: np.ndarray[Any, np.dty
         low, high, step = high, high + step, 1.5 * step
         if high > LARGEST_LOG_ODDS:
             raise InvalidInputError(
-                f"`temperature` must be larger for a threshold in floating point; got {loss.temperature} (odds above 1e299 are needed)"
+                "`temperature` must be larger for a threshold in floating point; "
+                f"got {loss.temperature} (odds above 1e299 are needed)"
             )
     return float(brentq(ratio, low, high, xtol=1e-13, rtol=1e-14))
 
 
-def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] | None = None) -> CollapseThreshold:
+def collapse_threshold(loss: Loss, *, minorities: int = 2, split: Sequence[float] | None = None) -> CollapseThreshold:
     """Exact majority share above which all minority classes collapse onto one direction.
 
     Parameters
@@ -217,6 +227,7 @@ def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] |
     ----------
     Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (sufficient thresholds; ours are necessary and sufficient).
     """
+    _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
     loss.require("proportions", "groups")
     if split is None:
         count = _checks.integer("minorities", minorities, at_least=2, hint="two classes are always opposite")
@@ -236,8 +247,9 @@ def collapse_threshold(loss: Loss, minorities: int = 2, split: Sequence[float] |
 
 
 def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | None:
-    """Majority odds of given classes against the odds at which total collapse begins, the split among the minorities
-    held.
+    """Majority odds of given classes against the odds at which total collapse begins.
+
+    The split among the minorities stays as it is.
 
     Parameters
     ----------
@@ -250,6 +262,8 @@ def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | 
         None where the question has no answer: two classes, a tie for the largest class, or a loss that depends on more
         than proportions.
     """
+    _checks.instance("classes", classes, ClassDistribution, "ClassDistribution.from_counts(...)")
+    _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
     groups = classes.groups
     if classes.num_classes < 3 or groups.sizes[0] != 1 or not {"groups", "proportions"} <= loss.gives:
         return None

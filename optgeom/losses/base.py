@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from optgeom._numerics import Array
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import registry
+from optgeom.losses.on_rows import DrawnBatches, PairSum
 from optgeom.losses.options import Option
 from optgeom.losses.rows import RowLoss
 
@@ -195,6 +197,10 @@ class Loss(ABC):
         """The value with all features at one point as a formula; `rows` is the size of a batch, where it has one."""
         return "the loss of features at one point"
 
+    def collapsed_of_rows(self, rows: int) -> float:
+        """The value with all features at one point for a batch of `rows` rows, whatever their classes."""
+        raise IncompatibleError(f"`rows` goes with SupCon; got {self.label()} (give `classes`)")
+
     def in_rows(self, rows: int | None, classes: ClassDistribution | None) -> tuple[Loss, int | None]:
         """The loss in batches of `rows` rows, and how many rows its batches have.
 
@@ -220,14 +226,41 @@ class Loss(ABC):
             )
         return self, None
 
-    def on_batch(self) -> Loss:
-        """The loss of one batch whose labels are known; raises `IncompatibleError` where labels do not give it."""
+    def on_batch(self) -> tuple[Loss, int]:
+        """The loss of one batch whose labels are known, and its rows per image.
+
+        Raises
+        ------
+        IncompatibleError
+            A loss that labels do not give.
+        """
         raise IncompatibleError(f"`labels` goes with SupCon; got {self.label()} (give `classes` for other losses)")
 
     @property
     def published_threshold(self) -> float | None:
         """Majority share that the literature shows to suffice for total collapse; None where it has none."""
         return None
+
+    def on_rows(self, share: Array, *, images: Array, rows: Array | None = None) -> DrawnBatches | PairSum:
+        """What the loss of explicit rows is, in the units of the risk.
+
+        Parameters
+        ----------
+        share : (C,)
+            Class proportions.
+        images : (C,)
+            Images of each class among the rows.
+        rows : (C,), optional
+            Rows of each class in a batch that holds all samples, where `images` are a part of them.
+
+        Raises
+        ------
+        IncompatibleError
+            A loss that explicit rows do not have.
+        InvalidInputError
+            Classes on which the loss is undefined.
+        """
+        raise IncompatibleError(f"`loss` {self.label()} has no loss of explicit rows (give another loss)")
 
     # --- training
 

@@ -15,6 +15,7 @@ from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import IncompatibleError
 from optgeom.losses import law
 from optgeom.losses.base import Loss, negatives_words, plain
+from optgeom.losses.on_rows import DrawnBatches, PairSum, sampled_mass
 from optgeom.losses.options import SAMPLING
 from optgeom.losses.rows import RowLoss
 
@@ -135,6 +136,19 @@ class GeneralizedContrastive(Loss):
     def words(self) -> str:
         psi = f"psi = {type(self.psi).__name__}"
         return f"{self.name}, {psi}, temperature {self.temperature:g}, {negatives_words(self.to_dict())}"
+
+    def on_rows(self, share: Array, *, images: Array, rows: Array | None = None) -> DrawnBatches | PairSum:
+        value = self.psi.value
+
+        def of_each(t: Array) -> Array:
+            return np.asarray(value(t[..., None]).sum(axis=-1))
+
+        return PairSum(
+            anchor_weight=share,
+            mass=sampled_mass(self.sampling, share),
+            draws=self.negatives,
+            psi=of_each if self.psi.is_additive else value,
+        )
 
     def collapsed_formula(self, rows: int | None, value: float) -> str:
         return "psi(0, ..., 0)"

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
-from optgeom._numerics import log_nonnegative
+from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import law
 from optgeom.losses.base import BatchPlan, Loss, negatives_words, plain
 from optgeom.losses.expectation import LARGEST_EXPONENT, Multinomial
+from optgeom.losses.on_rows import DrawnBatches, PairSum, explicit_mass, sampled_mass
 from optgeom.losses.options import REDUCTION, SAMPLING
 from optgeom.losses.rows import LinearRows, LogSumRows, MultinomialRows, RowLoss
 
@@ -162,6 +163,14 @@ class InfoNCE(Loss):
     def published_threshold(self) -> float | None:
         usual = self.temperature == 1.0 and self.alpha == 1.0 and self.negatives_reduction == "sum"
         return PUBLISHED_SUFFICIENT[self.sampling] if usual else None
+
+    def on_rows(self, share: Array, *, images: Array, rows: Array | None = None) -> DrawnBatches | PairSum:
+        law_given = self.negative_law
+        mass = sampled_mass(self.sampling, share) if law_given is None else explicit_mass(law_given, share)
+        if self.negatives == math.inf:
+            return PairSum(anchor_weight=share, mass=mass, alpha=self.alpha)
+        weight = 1.0 if self.negatives_reduction == "sum" else 1.0 / self.negatives
+        return PairSum(anchor_weight=share, mass=mass, alpha=self.alpha, draws=int(self.negatives), draw_weight=weight)
 
     def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
         if self.negatives == math.inf or self.negative_law is not None:

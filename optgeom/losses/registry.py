@@ -82,6 +82,11 @@ def find(name: str) -> Entry | None:
     return _ENTRIES.get(name)
 
 
+def options_of(name: str) -> tuple[Option, ...]:
+    """The parameters of a registered loss."""
+    return _ENTRIES[name].options
+
+
 def loss_class(name: str) -> type[Loss]:
     """The class of a registered loss, imported now."""
     home = _ENTRIES[name].home

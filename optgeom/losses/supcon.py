@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
-from optgeom._numerics import log_nonnegative
+from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import law
 from optgeom.losses.base import BatchPlan, Loss
 from optgeom.losses.expectation import Multinomial
+from optgeom.losses.on_rows import LIMIT, DrawnBatches, PairSum, uniform_mass, whole_batch
 from optgeom.losses.options import SINGLETONS as SINGLETONS_OPTION
 from optgeom.losses.rows import LogSumRows, MultinomialRows, RowLoss
 
@@ -137,6 +138,9 @@ class SupCon(Loss):
     def collapsed_formula(self, rows: int | None, value: float) -> str:
         return "the limit of ln(n - 1) - ln(n - views)" if rows is None else _formula(rows, value)
 
+    def collapsed_of_rows(self, rows: int) -> float:
+        return math.log(rows - 1)
+
     def in_rows(self, rows: int | None, classes: ClassDistribution | None) -> tuple[Loss, int | None]:
         known = None if self.batch_size == math.inf else int(self.batch_size) * self.views
         if rows is None or rows == known:
@@ -149,11 +153,16 @@ class SupCon(Loss):
             )
         return (self if classes is None else dataclasses.replace(self, batch_size=rows // self.views)), rows
 
-    def on_batch(self) -> SupConFullBatch:
-        return SupConFullBatch(self.temperature, self.views, self.singletons)
+    def on_batch(self) -> tuple[Loss, int]:
+        return SupConFullBatch(self.temperature, self.views, self.singletons), self.views
 
     def sampled(self, batch: int) -> SupCon:
         return dataclasses.replace(self, batch_size=batch) if self.batch_size == math.inf else self
+
+    def on_rows(self, share: Array, *, images: Array, rows: Array | None = None) -> DrawnBatches | PairSum:
+        if self.batch_size == math.inf:
+            return PairSum(anchor_weight=share, mass=uniform_mass(share), convention=LIMIT)
+        return DrawnBatches(batch_size=int(self.batch_size), views=self.views, singletons=self.singletons)
 
     def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
         if self.batch_size == math.inf:
@@ -260,6 +269,9 @@ class SupConFullBatch(Loss):
     def collapsed_formula(self, rows: int | None, value: float) -> str:
         return "psi(0, ..., 0)" if rows is None else _formula(rows, value)
 
+    def collapsed_of_rows(self, rows: int) -> float:
+        return math.log(rows - 1)
+
     def in_rows(self, rows: int | None, classes: ClassDistribution | None) -> tuple[Loss, int | None]:
         if classes is None:
             return self, rows
@@ -271,8 +283,12 @@ class SupConFullBatch(Loss):
             )
         return self, total
 
-    def on_batch(self) -> SupConFullBatch:
-        return self
+    def on_batch(self) -> tuple[Loss, int]:
+        return self, self.views
+
+    def on_rows(self, share: Array, *, images: Array, rows: Array | None = None) -> DrawnBatches | PairSum:
+        number = np.asarray(images, dtype=np.float64) * self.views if rows is None else rows
+        return whole_batch(number, self.views, self.singletons)
 
     def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
         from optgeom.training.losses import SupConLoss

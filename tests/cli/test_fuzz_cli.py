@@ -132,7 +132,7 @@ def test_a_seed_of_any_size(folder: Path) -> None:
 
 def test_a_split_whose_sum_overflows_or_vanishes() -> None:
     loss = og.SupCon(0.5, 16)
-    even = og.collapse_threshold(loss, 2).log_odds
+    even = og.collapse_threshold(loss, minorities=2).log_odds
     assert og.collapse_threshold(loss, split=[1e308, 1e308]).log_odds == pytest.approx(even, abs=1e-12)
     # One negative, and the positive left out: A lam = 0 has a solution until the majority outweighs all others
     # together.

@@ -7,12 +7,13 @@ import math
 
 import numpy as np
 import pytest
+from helpers.paths import power_path
 from optgeom_cli.main import app
 from typer.testing import CliRunner
 
 import optgeom as og
 from optgeom.collapse.design import design
-from optgeom.collapse.rank_path import first_rank_loss, power_path
+from optgeom.collapse.rank_path import first_rank_loss
 
 ZIPF = og.ClassDistribution.from_profile("zipf:20:2")
 SCL = og.InfoNCE(1.0, math.inf, 0.0, "mean", "scl")
@@ -105,7 +106,10 @@ def test_errors() -> None:
         design(ZIPF, SCL, "sampler", min_angle=200)
     with pytest.raises(og.InvalidInputError, match="`min_angle` must be > 0"):
         design(ZIPF, SCL, "sampler", min_angle=0)
-    with pytest.raises(og.IncompatibleError, match="'batch_size' belongs to the loss SupCon; got InfoNCE"):
+    with pytest.raises(
+        og.IncompatibleError,
+        match="'batch_size' is not one of InfoNCE; it has temperature, negatives, sampler and epsilon",
+    ):
         design(ZIPF, SCL, "batch_size")
 
 
@@ -139,7 +143,7 @@ def test_command_line() -> None:
         "--parameter sampler looks for the sampler; got --sampler sqrt too"
     )
     wrong = CliRunner().invoke(app, [*base, "--parameter", "batch-size"])
-    assert wrong.exit_code == 2 and "belongs to the loss SupCon" in wrong.stderr
+    assert wrong.exit_code == 2 and "is not one of InfoNCE" in wrong.stderr
 
 
 def test_a_geometry_that_the_loss_hardly_asks_for_is_said_to_be() -> None:

@@ -11,7 +11,7 @@ from helpers import reference
 from scipy.special import logsumexp
 
 import optgeom as og
-from optgeom.collapse.loss_values import batch_loss_values, loss_values
+from optgeom.collapse.loss_values import loss_values
 
 SIMCLR = og.ClassDistribution.from_groups([1], [128])
 MILD = og.ClassDistribution.from_counts([90, 30, 10])
@@ -45,7 +45,7 @@ def test_identical_rows():
 
 @pytest.mark.parametrize("labels", [[1] * 16, [0] * 8 + [1] * 8], ids=["one label", "two labels"])
 def test_collapsed_loss_does_not_depend_on_labels(labels):
-    assert batch_loss_values(labels).collapsed_value == pytest.approx(2.708050, abs=5e-7)
+    assert loss_values(labels=labels).collapsed_value == pytest.approx(2.708050, abs=5e-7)
     assert loss_values(rows=16).collapsed_value == pytest.approx(2.708050, abs=5e-7)
 
 
@@ -79,10 +79,10 @@ def test_floor_of_balanced_supcon_is_not_zero():
 
 @pytest.mark.parametrize(("singletons", "mean"), [("skip", 1.098612), ("zero", 0.549306)])
 def test_anchors_without_a_positive(singletons, mean):
-    found = batch_loss_values([0, 1, 1, 3], singletons=singletons)
+    found = loss_values(labels=[0, 1, 1, 3], loss=og.SupConFullBatch(singletons=singletons))
     assert found.collapsed_value == pytest.approx(mean, abs=5e-7)
     assert found.per_anchor_collapsed == (None, pytest.approx(math.log(3)), pytest.approx(math.log(3)), None)
-    assert (found.anchors, found.anchors_without_positive) == (4, 2)
+    assert (found.rows, found.anchors_without_positive) == (4, 2)
     fate = "count as 0" if singletons == "zero" else "are skipped"
     assert any(note.startswith(f"2 of 4 anchors without a positive: they {fate}") for note in found.notes)
     explicit, terms = supcon_rows(np.ones((4, 1)), np.array([0, 1, 1, 3]), 0.1, singletons)
@@ -94,10 +94,12 @@ def test_no_anchor_with_a_positive_is_an_error():
     with pytest.raises(
         og.InvalidInputError, match=r"got 4 different ones: no anchor has a positive, SupCon is undefined, not 0"
     ):
-        batch_loss_values([0, 1, 2, 3])
+        loss_values(labels=[0, 1, 2, 3])
     with pytest.raises(og.InvalidInputError, match="no anchor has a positive: SupCon is undefined"):
         loss_values(SIMCLR, og.SupConFullBatch(0.1, views=1))
-    assert batch_loss_values([0, 1, 2, 3], views=2).collapsed_value == pytest.approx(math.log(7))
+    assert loss_values(labels=[0, 1, 2, 3], loss=og.SupConFullBatch(views=2)).collapsed_value == pytest.approx(
+        math.log(7)
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.01, 0.001])
@@ -181,7 +183,7 @@ def test_simplex_value_is_the_loss_of_explicit_rows():
 
 def test_batch_of_labels_agrees_with_explicit_rows():
     labels = np.array([2, 0, 2, 1, 0, 2])
-    found = batch_loss_values(labels, 0.3, views=2, base_temperature=0.1)
+    found = loss_values(labels=labels, loss=og.SupConFullBatch(0.3, 2), base_temperature=0.1)
     _, where = np.unique(labels, return_inverse=True)
     rows = found.geometry.prototypes()[np.repeat(where, 2)]
     explicit, _ = supcon_rows(rows, np.repeat(labels, 2), 0.3)
@@ -190,7 +192,7 @@ def test_batch_of_labels_agrees_with_explicit_rows():
 
 
 def test_one_class_is_at_its_floor_when_collapsed():
-    found = batch_loss_values(["a"] * 5, 0.2, observed=math.log(4))
+    found = loss_values(labels=["a"] * 5, loss=og.SupConFullBatch(0.2), observed=math.log(4))
     assert found.optimal_value == found.collapsed_value == pytest.approx(math.log(4))
     assert found.verdict.startswith("collapsed and optimal have the same value here")
     rng = np.random.default_rng(0)
@@ -205,7 +207,7 @@ def test_limit_of_large_batches_leaves_a_logarithm_out():
     assert any("batches of N images add ln(2 (N - 1))" in note for note in found.notes)
     size = 10**6
     exact = loss_values(MILD, og.SupCon(0.5), rows=2 * size)
-    assert exact.loss["batch_size"] == size and exact.constant == 0.0
+    assert exact.loss.batch_size == size and exact.constant == 0.0
     assert exact.optimal_value == pytest.approx(found.optimal_value + math.log(2 * (size - 1)), abs=1e-5)
 
 
@@ -282,7 +284,7 @@ def test_tolerance_is_the_users():
     collapsed, optimal, _ = landmarks()
     near = collapsed - 0.05 * (collapsed - optimal)
     assert said(near).startswith("above the floor")
-    assert said(near, tolerance=0.1).startswith("collapsed")
+    assert said(near, equal_within=0.1).startswith("collapsed")
 
 
 def test_when_the_simplex_cannot_be_told_from_the_optimum():
@@ -324,8 +326,8 @@ def test_zero_is_an_honest_value_where_the_floor_is_zero():
             "`base_temperature` must be > 0; got 0.0 .*SupContrast uses 0.07",
         ),
         ({"rows": 8, "observed": math.nan}, "`observed` must be .*a finite number; got nan"),
-        ({"rows": 8, "tolerance": 0.0}, "`tolerance` must be > 0; got 0.0"),
-        ({"rows": 8, "tolerance": 0.5}, "`tolerance` must be below 0.5; got 0.5"),
+        ({"rows": 8, "equal_within": 0.0}, "`equal_within` must be > 0; got 0.0"),
+        ({"rows": 8, "equal_within": 0.5}, "`equal_within` must be below 0.5; got 0.5"),
         ({"classes": MILD}, "`loss` must be given with classes; got None"),
         (
             {"classes": MILD, "loss": og.SupCon(0.1), "observed": 1.0},
@@ -340,7 +342,10 @@ def test_zero_is_an_honest_value_where_the_floor_is_zero():
             {"classes": MILD, "loss": og.SupConFullBatch(0.1), "rows": 64},
             "`rows` must be the sum of all counts times the views, 130",
         ),
-        ({"classes": MILD, "loss": og.InfoNCE(0.1), "rows": 64}, "`rows` goes with SupCon; got 64 with another loss"),
+        (
+            {"classes": MILD, "loss": og.InfoNCE(0.1), "rows": 64},
+            "`rows` goes with SupCon, whose batches have rows; got 64 with another loss",
+        ),
     ],
     ids=lambda part: None if isinstance(part, str) else "-".join(part) or "nothing",
 )
@@ -351,6 +356,6 @@ def test_arguments_that_make_no_question(arguments, message):
 
 def test_batches_that_are_none():
     with pytest.raises(og.InvalidInputError, match=r"`labels` must make three rows or more .*; got 2"):
-        batch_loss_values([1, 1])
+        loss_values(labels=[1, 1])
     with pytest.raises(og.InvalidInputError, match="`labels` must be one whole number or text a row"):
-        batch_loss_values([[1, 0, 1], [0, 1, 1]])
+        loss_values(labels=[[1, 0, 1], [0, 1, 1]])

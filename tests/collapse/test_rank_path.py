@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from helpers.paths import imbalance_path, power_path, temperature_path
 
 import optgeom as og
-from optgeom.collapse.rank_path import Path, first_rank_loss, imbalance_path, power_path, temperature_path
+from optgeom.collapse.rank_path import Problems, first_rank_loss
 from optgeom.collapse.thresholds import collapse_threshold
 
 ZIPF = og.ClassDistribution.from_profile("zipf:20:2")
@@ -31,7 +32,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize(("path", "start", "stop"), PATHS.values(), ids=PATHS)
-def test_rank_is_full_before_and_lower_after(path: Path, start: float, stop: float) -> None:
+def test_rank_is_full_before_and_lower_after(path: Problems, start: float, stop: float) -> None:
     found = first_rank_loss(path, start, stop)
     assert found.value is not None
     before, after = (og.solve(*path(start + (found.value - start) * factor)) for factor in (1 - 1e-4, 1 + 1e-4))
@@ -49,7 +50,7 @@ def test_equal_minorities_lose_rank_at_the_exact_threshold() -> None:
 
     # All minority directions close at once there, so the first loss of rank is total collapse.
     found = first_rank_loss(path, 0.0, 4.0)
-    assert found.value == pytest.approx(collapse_threshold(loss, 4).log_odds, abs=1e-7)
+    assert found.value == pytest.approx(collapse_threshold(loss, minorities=4).log_odds, abs=1e-7)
 
 
 def test_a_path_that_never_loses_rank_says_so() -> None:

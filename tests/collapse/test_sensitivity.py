@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optgeom as og
-from optgeom.collapse.sensitivity import proportion_sensitivity, temperature_sensitivity
+from optgeom.collapse.sensitivity import sensitivity
 
 COUNTS = np.array([50.0, 20, 20, 10, 5, 5, 5, 2.5])
 LOSSES = {
@@ -27,7 +27,7 @@ def four_points(function, step: float) -> np.ndarray:  # type: ignore[no-untyped
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_temperature(loss: og.Loss) -> None:
     classes = og.ClassDistribution.from_counts(COUNTS)
-    found = temperature_sensitivity(classes, loss)
+    found = sensitivity(classes, loss)
 
     def at(step: float) -> og.Geometry:
         return og.solve(classes, dataclasses.replace(loss, temperature=loss.temperature + step))  # type: ignore[type-var]
@@ -41,7 +41,7 @@ def test_temperature(loss: og.Loss) -> None:
 @pytest.mark.parametrize("which", [0, 1, 4, 7], ids=lambda c: f"class {c}")
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_proportions_also_of_one_class_among_equals(loss: og.Loss, which: int) -> None:
-    found = proportion_sensitivity(og.ClassDistribution.from_counts(COUNTS), loss, which)
+    found = sensitivity(og.ClassDistribution.from_counts(COUNTS), loss, to=which)
 
     def at(step: float) -> og.Geometry:
         moved = COUNTS.copy()
@@ -54,12 +54,12 @@ def test_proportions_also_of_one_class_among_equals(loss: og.Loss, which: int) -
 
 def test_scaling_all_classes_changes_nothing() -> None:
     classes = og.ClassDistribution.from_counts([9, 5, 3, 2])
-    total = sum(proportion_sensitivity(classes, og.SupCon(0.3), which).gram for which in range(4))
+    total = sum(sensitivity(classes, og.SupCon(0.3), to=which).gram for which in range(4))
     np.testing.assert_allclose(total, 0, atol=1e-10)
 
 
 def test_balanced_classes_do_not_move_with_temperature() -> None:
-    found = temperature_sensitivity(og.ClassDistribution.from_counts([4] * 6), og.SupCon(0.3))
+    found = sensitivity(og.ClassDistribution.from_counts([4] * 6), og.SupCon(0.3))
     np.testing.assert_allclose(found.gram, 0, atol=1e-12)
     # Closed form of the simplex: F = log( (1 + 5 exp(-(6/5)/tau)) / 6 ).
     x = 5 * math.exp(-1.2 / 0.3)
@@ -68,7 +68,7 @@ def test_balanced_classes_do_not_move_with_temperature() -> None:
 
 def test_angles_in_degrees() -> None:
     classes = og.ClassDistribution.from_counts([5, 3, 2])
-    found = temperature_sensitivity(classes, og.SupCon(0.5))
+    found = sensitivity(classes, og.SupCon(0.5))
     moved = four_points(lambda h: og.solve(classes, og.SupCon(0.5 + h)).angles(), 1e-3)
     np.testing.assert_allclose(found.angles(), moved, atol=1e-6)
 
@@ -76,13 +76,13 @@ def test_angles_in_degrees() -> None:
 def test_what_has_no_derivative_is_refused() -> None:
     collapsed = og.ClassDistribution.from_proportions([0.98, 0.01, 0.01])
     with pytest.raises(og.IncompatibleError, match="collapsed to rank 1 of 2"):
-        temperature_sensitivity(collapsed, og.SupCon(1.0))
+        sensitivity(collapsed, og.SupCon(1.0))
     flat = og.ClassDistribution.from_counts([5, 4, 3, 2])
     with pytest.raises(og.IncompatibleError, match="not unique"):
-        temperature_sensitivity(flat, og.InfoNCE(0.5, 1, 0.0))
+        sensitivity(flat, og.InfoNCE(0.5, 1, 0.0))
     with pytest.raises(og.IncompatibleError, match="full batch"):
-        proportion_sensitivity(flat, og.SupConFullBatch(0.5), 0)
-    with pytest.raises(og.InvalidInputError, match="`which` must be a class index from 0 to 3; got 4"):
-        proportion_sensitivity(flat, og.SupCon(0.5), 4)
+        sensitivity(flat, og.SupConFullBatch(0.5), to=0)
+    with pytest.raises(og.InvalidInputError, match="`to` must be a class index from 0 to 3; got 4"):
+        sensitivity(flat, og.SupCon(0.5), to=4)
     with pytest.raises(og.InvalidInputError, match="at most 2000"):
-        temperature_sensitivity(og.ClassDistribution.from_groups([2, 1], [3000, 1]), og.SupCon(0.5))
+        sensitivity(og.ClassDistribution.from_groups([2, 1], [3000, 1]), og.SupCon(0.5))

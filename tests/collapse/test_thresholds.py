@@ -95,7 +95,7 @@ def settings(number):
 @pytest.mark.parametrize("law", ["ucl", "scl"])
 def test_inequality_and_dense_dual_give_the_same_odds(law):
     for m, k, alpha, tau in settings(200):
-        found = collapse_threshold(infonce(k, tau, law, alpha), m).log_odds
+        found = collapse_threshold(infonce(k, tau, law, alpha), minorities=m).log_odds
         inequality = brentq(lambda x: slack(math.exp(x), k, alpha, tau, law, m), found - 1, found + 1, xtol=1e-13)  # noqa: B023
         eigenvalue = functools.partial(
             lambda setting, x: smallest_eigenvalue(math.exp(x), *setting), (k, alpha, tau, law, m)
@@ -122,7 +122,7 @@ def limit_odds(tau):
 )
 def test_golden(case, law):
     loss = og.InfoNCE(case["temperature"], case["negatives"], case["alpha"], case["negatives_reduction"], law)
-    assert collapse_threshold(loss, case["minorities"]).threshold == pytest.approx(case[law], abs=1e-9)
+    assert collapse_threshold(loss, minorities=case["minorities"]).threshold == pytest.approx(case[law], abs=1e-9)
 
 
 def test_one_negative_in_closed_form():
@@ -138,7 +138,7 @@ def test_one_negative_in_closed_form():
 )
 def test_limit_of_many_negatives_in_closed_form(tau, odds):
     for loss in (og.SupCon(tau), infonce(math.inf, tau, "ucl", 0.0), og.SupCon(tau, views=1)):
-        found = collapse_threshold(loss, 9)
+        found = collapse_threshold(loss, minorities=9)
         assert found.odds == pytest.approx(limit_odds(tau), rel=1e-11)
         if odds is not None:
             assert found.odds == pytest.approx(odds, rel=1e-4)
@@ -152,20 +152,20 @@ def test_the_share_that_rounds_to_one_keeps_its_complement():
 
 def test_unequal_minorities():
     assert collapse_threshold(infonce(8, law="scl"), split=SPLIT).threshold == pytest.approx(0.685872, abs=5e-7)
-    assert collapse_threshold(infonce(8, law="scl"), 4).threshold == pytest.approx(0.674241, abs=5e-7)
-    for found in (collapse_threshold(infonce(8), split=SPLIT), collapse_threshold(infonce(8), 4)):
+    assert collapse_threshold(infonce(8, law="scl"), minorities=4).threshold == pytest.approx(0.674241, abs=5e-7)
+    for found in (collapse_threshold(infonce(8), split=SPLIT), collapse_threshold(infonce(8), minorities=4)):
         assert found.threshold == pytest.approx(0.890378, abs=5e-7)
     scaled = collapse_threshold(infonce(8, law="scl"), split=[50, 30, 15, 5])
     assert scaled.log_odds == pytest.approx(collapse_threshold(infonce(8, law="scl"), split=SPLIT).log_odds, abs=1e-12)
     assert scaled.minorities == 4
     equal = collapse_threshold(infonce(8, law="scl"), split=[2, 2, 2])
-    assert equal.log_odds == pytest.approx(collapse_threshold(infonce(8, law="scl"), 3).log_odds, abs=1e-12)
+    assert equal.log_odds == pytest.approx(collapse_threshold(infonce(8, law="scl"), minorities=3).log_odds, abs=1e-12)
 
 
 def test_supcon_with_two_views_is_infonce():
-    found = collapse_threshold(og.SupCon(0.5, batch_size=9, views=2), 5)
+    found = collapse_threshold(og.SupCon(0.5, batch_size=9, views=2), minorities=5)
     assert found.log_odds == pytest.approx(
-        collapse_threshold(og.InfoNCE(0.5, 8, 0.5, "sum", "ucl"), 5).log_odds, abs=1e-12
+        collapse_threshold(og.InfoNCE(0.5, 8, 0.5, "sum", "ucl"), minorities=5).log_odds, abs=1e-12
     )
 
 
@@ -196,8 +196,8 @@ def test_supcon_with_one_view_by_enumeration():
         return math.log(m * force[1, 2] / force[0, 1])
 
     exact = brentq(excess, 0.0, 20.0, xtol=1e-13)
-    assert collapse_threshold(og.SupCon(tau, 3, 1), m).log_odds == pytest.approx(exact, abs=1e-9)
-    assert collapse_threshold(og.SupCon(tau, 3, 1, "skip"), m).log_odds == pytest.approx(exact, abs=1e-9)
+    assert collapse_threshold(og.SupCon(tau, 3, 1), minorities=m).log_odds == pytest.approx(exact, abs=1e-9)
+    assert collapse_threshold(og.SupCon(tau, 3, 1, "skip"), minorities=m).log_odds == pytest.approx(exact, abs=1e-9)
 
 
 class Softplus:
@@ -254,7 +254,7 @@ def test_the_solver_collapses_exactly_there(loss, split):
 @pytest.mark.parametrize("k", [1, 2, 8, 64, 1024])
 def test_published_sufficient_thresholds_are_never_below(k, law):
     for m in (2, 3, 10, 1000):
-        found = collapse_threshold(infonce(k, 1.0, law), m)
+        found = collapse_threshold(infonce(k, 1.0, law), minorities=m)
         assert found.published_sufficient == PUBLISHED_SUFFICIENT[law]
         assert found.threshold <= found.published_sufficient
 
@@ -267,7 +267,7 @@ def test_published_thresholds_are_claimed_only_where_they_hold(loss):
 
 
 def test_as_dict_is_plain():
-    found = collapse_threshold(infonce(8), 9).as_dict()
+    found = collapse_threshold(infonce(8), minorities=9).as_dict()
     assert set(found) == {
         "threshold",
         "one_minus_threshold",
@@ -352,7 +352,7 @@ def test_two_minorities_at_least(minorities):
     with pytest.raises(
         og.InvalidInputError, match=r"`minorities` must be a whole number >= 2; got .*two classes are always opposite"
     ):
-        collapse_threshold(infonce(1), minorities)
+        collapse_threshold(infonce(1), minorities=minorities)
 
 
 @pytest.mark.parametrize("split", [[1.0], [1.0, 0.0], [1.0, -1.0], [1.0, math.nan], [[1.0, 2.0]]])
@@ -392,3 +392,19 @@ def test_from_log_odds_is_exact_on_both_sides_of_one_half():
         found = CollapseThreshold.from_log_odds(log_odds, 2, infonce(1))
         assert found.threshold == pytest.approx(expit(log_odds), rel=1e-15)
         assert found.one_minus_threshold == pytest.approx(expit(-log_odds), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: og.collapse_threshold(2),
+        lambda: og.collapse_margin(og.ClassDistribution.from_counts([3, 2, 1]), "supcon"),
+        lambda: og.loss_values(og.ClassDistribution.from_counts([3, 2, 1]), 0.1),
+        lambda: og.sensitivity(og.ClassDistribution.from_counts([3, 2, 1]), None),
+        lambda: og.design(og.ClassDistribution.from_counts([3, 2, 1]), 0.1, "temperature"),
+        lambda: og.design([3, 2, 1], og.SupCon(), "temperature"),
+    ],
+)
+def test_a_wrong_type_is_one_line(call) -> None:
+    with pytest.raises(og.InvalidInputError, match=r"^`(loss|classes)` must be a .*; got \w+ \(.*\)$"):
+        call()
