@@ -27,10 +27,10 @@ import numpy as np
 from _harness import OURS, Row, in_fresh_process, memory_mb, wait_for_quiet, watched
 from _suite import Effort, Table
 
-from optgeom.embeddings.moments.class_names import ClassNames
 from optgeom.embeddings.moments.collect import collect
 from optgeom.embeddings.moments.first_pass import FirstPass
 from optgeom.embeddings.readers.open import open_embeddings
+from optgeom.inputs.labels import ClassNames
 
 DIM = 256
 ROWS_AT_ONCE = 32768

@@ -1,7 +1,4 @@
-"""One label a row -> one class index a row.
-
-The class order, what counts as missing, and what is left out on request.
-"""
+"""Labels, one per row, as class indices: the class order, what counts as missing, and what is left out on request."""
 
 from __future__ import annotations
 
@@ -14,17 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from optgeom._numerics import read_only
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import first_of
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
-_ONE_LABEL = "one whole number or text a row"
-Where = Callable[[int], str]  # what to call a row of a part that is read of a longer column
-
-
-def plain_row(row: int) -> str:
-    """The name of a row of a column that is read whole."""
-    return f"row {row}"
+_ONE_LABEL = "one integer or string per row"
+_Position = Callable[[int], str]  # the words for a row of a batch, by its number in the batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +45,7 @@ class EncodedLabels:
 
 
 def encode(labels: Any, ignore: Sequence[int | str] = ()) -> EncodedLabels:
-    """Find the classes of a column of labels.
+    """Find the classes of a column of labels: one batch of `ClassNames`.
 
     Parameters
     ----------
@@ -73,40 +66,224 @@ def encode(labels: Any, ignore: Sequence[int | str] = ()) -> EncodedLabels:
     ------
     InvalidInputError
         A missing label (NaN, None, empty text; text "nan" among whole numbers), a fraction, mixed kinds, several labels
-        a row, or no row at all. The message names the first row (from 0) at fault.
+        per row, or no row at all. The message names the first row (from 0) at fault.
     """
-    array, notes = one_column(as_array(labels))
-    if array.size == 0:
-        raise InvalidInputError(
-            "`labels` must have at least one row; got none (check that the file or the filter is the right one)"
-        )
-    if array.dtype.kind == "O":
-        array = same_kind(array)
-    if array.dtype.kind == "f":
-        array = whole_numbers(array)
-    if array.dtype.kind == "b":
-        found, codes = distinct_integers(array.astype(np.int64))
-        names = tuple(str(bool(value)) for value in found.tolist())
-    elif array.dtype.kind in "iu":
-        found, codes = distinct_integers(array)
-        names = tuple(map(str, found.tolist()))
-    elif array.dtype.kind in "US":
-        names, codes = _distinct_texts(array)
-    else:
-        raise InvalidInputError(
-            f"`labels` must be {_ONE_LABEL}; got values of type {array.dtype} (convert them to int or str)"
-        )
-    names, codes, left_out = _leave_out(names, codes, ignore)
-    if not names:
-        raise InvalidInputError(
-            f"`labels` must have a label that is not ignored; got only {', '.join(map(str, ignore))} (ignore fewer)"
-        )
-    codes.setflags(write=False)
-    return EncodedLabels(names, codes, (*notes, *left_out))
+    classes = ClassNames(ignore)
+    running = classes.encode(labels)
+    names, place, notes = classes.finish()
+    return EncodedLabels(names, read_only(np.append(place, -1)[running]), notes)
 
 
-def as_array(labels: Any) -> npt.NDArray[Any]:
-    """Labels as numpy sees them; a list of text with other things in it stays one of objects."""
+class ClassNames:
+    """Classes of labels that come in batches: a class gets the next code when it first appears, its place at the end.
+
+    Whole numbers are known by their text, so that numbers in one shard and text of the same numbers in another are the
+    same classes.
+
+    Parameters
+    ----------
+    ignore : sequence of int or str
+        Labels to leave out; their rows get code -1.
+    source : str
+        Whose rows they are, for messages.
+    """
+
+    def __init__(self, ignore: Sequence[int | str] = (), source: str = "") -> None:
+        self._ignore = tuple(ignore)
+        self._ignored = {str(label) for label in ignore}
+        self._of = f" of {source}" if source else ""
+        self._ids: dict[str, int] = {}  # ignored names too: all of them tell numbers from words
+        self._codes = np.empty(0, dtype=np.intp)
+        self._rows = np.empty(0, dtype=np.int64)
+        self._first: list[tuple[int, str]] = []  # the row where each name was first seen, and the words of its source
+        self._number: str | None = None  # the first label that came as a number, and where
+        self._columns: int | None = None
+        self._flattened = False
+        self._last: tuple[npt.NDArray[Any], npt.NDArray[np.intp]] = (np.empty(0), np.empty(0, dtype=np.intp))
+        self.running: list[str] = []
+
+    def __len__(self) -> int:
+        """Classes so far, ignored labels left out."""
+        return len(self.running)
+
+    def encode(self, labels: Any, start: int = 0) -> npt.NDArray[np.intp]:
+        """Codes of the rows of one batch.
+
+        Parameters
+        ----------
+        labels : (b,) array, or (b, C) exact one-hot rows
+        start : int
+            Number of the first row, for messages.
+
+        Returns
+        -------
+        (b,) intp
+            Position in `running`, which has the names batch by batch as they came; -1 for an ignored label.
+
+        Raises
+        ------
+        InvalidInputError
+            As the function `encode`, naming the row in the whole source; what only all batches together show is left to
+            `finish`.
+        """
+        if labels is None:
+            raise InvalidInputError(
+                f"`labels` must have one entry per row; got none{self._of} (name the file or the column that holds them)"
+            )
+        array = self._column(labels, lambda row: f"row {start + row}{self._of}")
+        if array.size == 0:
+            return np.empty(0, dtype=np.intp)
+        distinct, local = self._distinct(array, start)
+        known = self._numbers(distinct, local, start)
+        self._rows[known] += np.bincount(local, minlength=known.size)
+        return np.asarray(self._codes[known][local])
+
+    def merge(self, other: ClassNames) -> npt.NDArray[np.intp]:
+        """Take in the classes of `other`; returns the code here of each of its codes."""
+        known = [
+            self._ids[name] if name in self._ids else self._new(name, *other._first[k])
+            for name, k in other._ids.items()
+        ]
+        self._rows[known] += other._rows[: len(known)]
+        self._number = self._number or other._number
+        self._flattened |= other._flattened
+        self._check_columns(other._columns)
+        place = {name: code for code, name in enumerate(self.running)}
+        return np.array([place[name] for name in other.running], dtype=np.intp)
+
+    def finish(self) -> tuple[tuple[str, ...], npt.NDArray[np.intp], tuple[str, ...]]:
+        """Names in class order, the place there of each running code, and notes as in `EncodedLabels`."""
+        if not self._ids:
+            raise InvalidInputError(
+                "`labels` must have at least one row; got none (check that the file or the filter is the right one)"
+            )
+        self._check_kinds()
+        if not self.running:
+            ignored = ", ".join(map(str, self._ignore))
+            raise InvalidInputError(
+                f"`labels` must have a label that is not ignored; got only {ignored} (ignore fewer)"
+            )
+        names = _in_order(self._ids)
+        place = {name: position for position, name in enumerate(name for name in names if name not in self._ignored)}
+        return tuple(place), np.array([place[name] for name in self.running], dtype=np.intp), self._notes(names)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Rows of each ignored label that occurs."""
+        return {name: int(self._rows[number]) for name, number in self._ids.items() if name in self._ignored}
+
+    @property
+    def not_met(self) -> tuple[str, ...]:
+        """Ignored labels that no row has: perhaps mistyped."""
+        return tuple(str(label) for label in self._ignore if str(label) not in self._ids)
+
+    def _notes(self, names: list[str]) -> tuple[str, ...]:
+        notes = ["labels were a column of shape (n, 1): flattened"] if self._flattened else []
+        if self._columns is not None:
+            notes.append(f"labels were one-hot rows of {self._columns} columns: converted to column numbers")
+            empty = [str(column) for column in range(self._columns) if str(column) not in self._ids]
+            if empty:
+                notes.append(f"one-hot columns without samples are not classes: {first_of(empty)}")
+        left_out = self.left_out
+        return (*notes, *(f"{left_out[name]} rows with label {name} left out" for name in names if name in left_out))
+
+    def _column(self, labels: Any, where: _Position) -> npt.NDArray[Any]:
+        """One label per row, as numbers, booleans or text."""
+        array = _as_array(labels)
+        if array.ndim == 2 and array.shape[1] > 1:
+            columns = array.shape[1]
+            array = _from_one_hot(array, where)
+            self._check_columns(columns)
+        elif array.ndim == 2 and array.shape[1] == 1:
+            array, self._flattened = array[:, 0], True
+        elif array.ndim != 1:
+            raise InvalidInputError(
+                f"`labels` must be {_ONE_LABEL}; got shape {array.shape} (pass a one-dimensional array)"
+            )
+        if array.dtype.kind == "O" and array.size:
+            array = _same_kind(array, where)
+        if array.dtype.kind == "f":
+            array = _whole_numbers(array, where)
+        return np.asarray(array)
+
+    def _numbers(self, distinct: npt.NDArray[Any], local: npt.NDArray[np.intp], start: int) -> npt.NDArray[np.intp]:
+        """Number of each of the distinct labels of a batch."""
+        # Shuffled rows of not too many classes have the same labels in every batch: no text is made of them again.
+        if distinct.dtype == self._last[0].dtype and np.array_equal(distinct, self._last[0]):
+            return self._last[1]
+        names = list(map(str, distinct.tolist()))
+        known = np.array([self._ids.get(name, -1) for name in names], dtype=np.intp)
+        if (known < 0).any():
+            # Assigned backwards, so that the first row of a label is what stays.
+            first = np.empty(len(names), dtype=np.intp)
+            first[local[::-1]] = np.arange(local.size - 1, -1, -1)
+            for position in np.flatnonzero(known < 0).tolist():
+                known[position] = self._new(names[position], start + int(first[position]), self._of)
+        self._last = (distinct, known)
+        return known
+
+    def _distinct(self, array: npt.NDArray[Any], start: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+        kind = array.dtype.kind
+        if kind in "iu":
+            self._number = self._number or f"{array[0]} in row {start}{self._of}"
+            return _distinct_integers(array)
+        if kind == "b":
+            values, codes = _distinct_integers(array.astype(np.int64))
+            return values.astype(np.bool_), codes
+        if kind not in "US":
+            raise InvalidInputError(
+                f"`labels` must be {_ONE_LABEL}; got values of type {array.dtype} (convert them to int or str)"
+            )
+        if kind == "S":
+            try:
+                array = np.char.decode(array, "utf-8")
+            except UnicodeDecodeError as error:
+                raise InvalidInputError(
+                    f"`labels` must be UTF-8 text; got other bytes: {error.reason} (decode them first)"
+                ) from error
+        values, codes = np.unique(array, return_inverse=True)
+        return values, codes.astype(np.intp)
+
+    def _new(self, name: str, row: int, of: str) -> int:
+        if not name.strip():
+            raise _missing_label(f"row {row}{of}", name)
+        number = self._ids[name] = len(self._ids)
+        code = -1
+        if name not in self._ignored:
+            code = len(self.running)
+            self.running.append(name)
+        if number == self._codes.size:  # grown by half again, so that a million classes are not a million copies
+            more = 16 + number // 2
+            self._codes = np.concatenate([self._codes, np.full(more, -1, dtype=np.intp)])
+            self._rows = np.concatenate([self._rows, np.zeros(more, dtype=np.int64)])
+        self._codes[number] = code
+        self._first.append((row, of))
+        return number
+
+    def _check_kinds(self) -> None:
+        """Refuse what only all batches together show: "nan" among whole numbers, words beside numbers."""
+        words = [name for name in self._ids if not _WHOLE_NUMBER.fullmatch(name)]
+        if not words:
+            return
+        row, of = self._first[self._ids[words[0]]]
+        # "nan" may be a word, but among whole numbers it is what a table writer leaves for a missing value.
+        if len(words) == 1 < len(self._ids) and words[0].strip().lower() == "nan":
+            raise _missing_label(f"row {row}{of}", words[0])
+        if self._number is not None:
+            both = f"{self._number} and {words[0]!r} in row {row}{of}"
+            raise InvalidInputError(f"`labels` must be all numbers or all text; got {both} (convert one kind)")
+
+    def _check_columns(self, columns: int | None) -> None:
+        if columns is not None and self._columns not in (None, columns):
+            raise InvalidInputError(
+                f"`labels` must be one-hot rows of one length; got {self._columns} columns and {columns}{self._of} "
+                "(give column numbers)"
+            )
+        self._columns = columns if self._columns is None else self._columns
+
+
+def _as_array(labels: Any) -> npt.NDArray[Any]:
+    """Labels as numpy sees them; a list of text with other things in it stays an array of objects."""
     try:
         array = np.asarray(labels)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -125,16 +302,8 @@ def as_array(labels: Any) -> npt.NDArray[Any]:
     return array
 
 
-def one_column(array: npt.NDArray[Any], where: Where = plain_row) -> tuple[npt.NDArray[Any], list[str]]:
-    """Flatten (n, 1), convert one-hot (n, C), refuse other tables."""
-    if array.ndim == 1:
-        return array, []
-    if array.ndim != 2:
-        raise InvalidInputError(
-            f"`labels` must be {_ONE_LABEL}; got shape {array.shape} (pass a one-dimensional array)"
-        )
-    if array.shape[1] == 1:
-        return array[:, 0], [f"labels were a column of shape {array.shape}: flattened"]
+def _from_one_hot(array: npt.NDArray[Any], where: _Position) -> npt.NDArray[Any]:
+    """Column numbers of exact one-hot rows (n, C); other tables are refused."""
     if array.dtype.kind not in "biuf":
         raise InvalidInputError(
             f"`labels` must be {_ONE_LABEL}; got shape {array.shape} (give the column with the class)"
@@ -143,38 +312,33 @@ def one_column(array: npt.NDArray[Any], where: Where = plain_row) -> tuple[npt.N
     wrong = np.flatnonzero((ones.sum(axis=1) != 1) | ((array != 0).sum(axis=1) != 1))
     if wrong.size:
         row = int(wrong[0])
-        held = ", ".join(str(value) for value in array[row, :8].tolist()) + (", ..." if array.shape[1] > 8 else "")
+        cells = ", ".join(str(value) for value in array[row, :8].tolist()) + (", ..." if array.shape[1] > 8 else "")
         raise InvalidInputError(
-            f"`labels` must be {_ONE_LABEL}; got a table of shape {array.shape} whose {where(row)} is [{held}] "
+            f"`labels` must be {_ONE_LABEL}; got a table of shape {array.shape} whose {where(row)} is [{cells}] "
             "(multi-label targets have no single class: give each row one label; only exact one-hot rows are converted)"
         )
-    notes = [f"labels were one-hot rows of shape {array.shape}: converted to column numbers"]
-    empty = np.flatnonzero(~ones.any(axis=0))
-    if empty.size:
-        notes.append(f"one-hot columns without samples are no classes: {first_of(map(str, empty.tolist()))}")
-    return ones.argmax(axis=1), notes
+    return np.asarray(ones.argmax(axis=1))
 
 
-def missing_label(where: str, value: object) -> InvalidInputError:
-    """The error for a row without a label."""
+def _missing_label(where: str, value: object) -> InvalidInputError:
     return InvalidInputError(
         f"`labels` must not be missing; got {value!r} in {where} (drop the row, or give it a label)"
     )
 
 
-def same_kind(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[Any]:
+def _same_kind(array: npt.NDArray[Any], where: _Position) -> npt.NDArray[Any]:
     """An object array as text or as numbers; pandas gives object arrays for text columns."""
     values = array.tolist()
     for row, value in enumerate(values):
         if value is None or (isinstance(value, numbers.Real) and value != value):
-            raise missing_label(where(row), value)
+            raise _missing_label(where(row), value)
         if not isinstance(value, (str, bytes, numbers.Real)):
             raise InvalidInputError(
                 f"`labels` must be {_ONE_LABEL}; got {value!r} in {where(row)} (convert the labels to int or str)"
             )
         if isinstance(value, (str, bytes)) != isinstance(values[0], (str, bytes)):
-            held = f"{values[0]!r} in {where(0)} and {value!r} in {where(row)}"
-            raise InvalidInputError(f"`labels` must be all numbers or all text; got {held} (convert one kind)")
+            both = f"{values[0]!r} in {where(0)} and {value!r} in {where(row)}"
+            raise InvalidInputError(f"`labels` must be all numbers or all text; got {both} (convert one kind)")
     if isinstance(values[0], (str, bytes)):
         return np.array([value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values])
     converted = np.array(values)
@@ -185,72 +349,38 @@ def same_kind(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[
     return converted
 
 
-def whole_numbers(array: npt.NDArray[Any], where: Where = plain_row) -> npt.NDArray[np.int64]:
-    """Floats that are whole numbers as such.
-
-    NaN is refused as missing, fractions and numbers above 2^53 as no classes.
-    """
+def _whole_numbers(array: npt.NDArray[Any], where: _Position) -> npt.NDArray[np.int64]:
+    """Floats that are whole numbers as integers; NaN is missing, fractions and numbers above 2^53 are refused."""
     missing = np.isnan(array)
     if missing.any():
         row = int(missing.argmax())
-        raise missing_label(where(row), float("nan"))
+        raise _missing_label(where(row), float("nan"))
     # Above 2^53 neighbouring whole numbers share one float64, so two classes could be one.
     wrong = (array != np.floor(array)) | (np.abs(array) > 2**53)
     if wrong.any():
         row = int(wrong.argmax())
         raise InvalidInputError(
             f"`labels` must be whole numbers; got {float(array[row])!r} in {where(row)} "
-            "(real-valued targets are no classes: bin them first)"
+            "(real-valued targets are not classes: bin them first)"
         )
     return array.astype(np.int64)
 
 
-def distinct_integers(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+def _distinct_integers(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
     """The distinct values, ascending, and the place of each entry among them."""
     lowest, highest = int(array.min()), int(array.max())
     if highest - lowest > 4 * array.size:
-        found, codes = np.unique(array, return_inverse=True)
-        return found, codes.astype(np.intp)
+        values, codes = np.unique(array, return_inverse=True)
+        return values, codes.astype(np.intp)
     # Labels are nearly always 0..C-1: a table of all values in the range is then far cheaper than a sort of the rows.
     offset = (array - array.min()).astype(np.intp) if array.dtype.kind == "u" else array.astype(np.intp) - lowest
     present = np.flatnonzero(np.bincount(offset))
     lookup = np.zeros(highest - lowest + 1, dtype=np.intp)
     lookup[present] = np.arange(present.size)
-    found = np.array([lowest + int(value) for value in present])
-    return found, lookup[offset]
+    return np.array([lowest + int(value) for value in present]), lookup[offset]
 
 
-def _distinct_texts(array: npt.NDArray[Any]) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:
-    if array.dtype.kind == "S":
-        try:
-            array = np.char.decode(array, "utf-8")
-        except UnicodeDecodeError as error:
-            raise InvalidInputError(
-                f"`labels` must be UTF-8 text; got bytes that are not: {error.reason} (decode them first)"
-            ) from error
-    found, codes = np.unique(array, return_inverse=True)
-    names: list[str] = found.tolist()
-    numeric = [bool(_WHOLE_NUMBER.fullmatch(name)) for name in names]
-    for position, name in enumerate(names):
-        # "nan" may be a word, but among whole numbers it is what a table writer leaves for a missing value.
-        if not name.strip() or (name.strip().lower() == "nan" and sum(numeric) == len(names) - 1 > 0):
-            raise missing_label(plain_row(int(np.flatnonzero(codes == position)[0])), name)
-    order = list(range(len(names)))
-    if all(numeric):
-        order.sort(key=lambda position: (int(names[position]), names[position]))
-    rank = np.empty(len(names), dtype=np.intp)
-    rank[order] = np.arange(len(names))
-    return tuple(names[position] for position in order), rank[codes]
-
-
-def _leave_out(
-    names: tuple[str, ...], codes: npt.NDArray[np.intp], ignore: Sequence[int | str]
-) -> tuple[tuple[str, ...], npt.NDArray[np.intp], list[str]]:
-    wanted = {str(label) for label in ignore}
-    gone = np.array([name in wanted for name in names])
-    if not gone.any():
-        return names, codes, []
-    rows = np.bincount(codes, minlength=len(names))
-    notes = [f"{rows[k]} rows with label {names[k]} left out" for k in np.flatnonzero(gone)]
-    lookup = np.where(gone, -1, np.cumsum(~gone) - 1).astype(np.intp)
-    return tuple(name for name, out in zip(names, gone, strict=True) if not out), lookup[codes], notes
+def _in_order(names: dict[str, int]) -> list[str]:
+    if all(_WHOLE_NUMBER.fullmatch(name) for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)

@@ -357,5 +357,5 @@ def test_arguments_that_make_no_question(arguments, message):
 def test_batches_that_are_none():
     with pytest.raises(og.InvalidInputError, match=r"`labels` must make three rows or more .*; got 2"):
         loss_values(labels=[1, 1])
-    with pytest.raises(og.InvalidInputError, match="`labels` must be one whole number or text a row"):
+    with pytest.raises(og.InvalidInputError, match="`labels` must be one integer or string per row"):
         loss_values(labels=[[1, 0, 1], [0, 1, 1]])

@@ -289,7 +289,7 @@ def test_shards_that_do_not_go_together(tmp_path):
             r"rows of the same shape; got \(8,\) in .*s1.npz and \(7,\) in .*s2.npz",
         ),
         ("empty", {"X": X[:0], "y": Y[:0]}, r"s2.npz: the array 'X' must have at least one row"),
-        ("unlabelled", {"X": X[:9]}, r"`labels` must be given, one a row; got none of .*s2.npz"),
+        ("unlabelled", {"X": X[:9]}, r"`labels` must have one entry per row; got none of .*s2.npz"),
     ):
         folder = tmp_path / name
         folder.mkdir()

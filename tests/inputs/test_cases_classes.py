@@ -21,7 +21,7 @@ def test_case_09_several_labels_a_row(tmp_path) -> None:
     assert "row 0 is [1, 0, 1] (multi-label targets have no single class" in message
     np.save(tmp_path / "y.npy", np.eye(3, dtype=int)[[0, 0, 1, 2]])
     said = run("solve", "--labels", tmp_path / "y.npy").stderr
-    assert said == "labels were one-hot rows of shape (4, 3): converted to column numbers\n"
+    assert said == "labels were one-hot rows of 3 columns: converted to column numbers\n"
     assert answer("solve", "--labels", tmp_path / "y.npy")["proportions"] == [0.5, 0.25, 0.25]
 
 

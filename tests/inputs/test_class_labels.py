@@ -63,8 +63,8 @@ def test_tensors_are_labels_and_proportions():
     assert ClassDistribution.from_proportions(torch.softmax(torch.arange(300.0) / 30, 0)).num_classes == 300
 
 
-def test_case_9_several_labels_a_row_are_refused():
-    message = r"^`labels` must be one whole number or text a row; got a table of shape \(2, 3\) whose row 0 is \[1, 0, 1\] \(multi-label"
+def test_case_9_several_labels_per_row_are_refused():
+    message = r"^`labels` must be one integer or string per row; got a table of shape \(2, 3\) whose row 0 is \[1, 0, 1\] \(multi-label"
     with pytest.raises(InvalidInputError, match=message):
         ClassDistribution.from_labels([[1, 0, 1], [0, 1, 1]])
 
@@ -74,14 +74,14 @@ def test_case_9_one_hot_rows_are_converted_and_said_so(dtype):
     classes = ClassDistribution.from_labels(np.array([[0, 0, 0, 1], [1, 0, 0, 0], [0, 0, 0, 1]], dtype=dtype))
     assert classes.names == ("0", "3") and classes.counts.tolist() == [1, 2]
     assert classes.notes == (
-        "labels were one-hot rows of shape (3, 4): converted to column numbers",
-        "one-hot columns without samples are no classes: 1, 2",
+        "labels were one-hot rows of 4 columns: converted to column numbers",
+        "one-hot columns without samples are not classes: 1, 2",
     )
 
 
 def test_a_column_is_flattened_and_said_so():
     classes = ClassDistribution.from_labels([["a"], ["b"]])
-    assert classes.names == ("a", "b") and classes.notes == ("labels were a column of shape (2, 1): flattened",)
+    assert classes.names == ("a", "b") and classes.notes == ("labels were a column of shape (n, 1): flattened",)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_case_17_all_samples_in_one_class():
         ([], r"`labels` must have at least one row; got none"),
         (
             [[0], [1, 2]],
-            r"`labels` must be one whole number or text a row; got rows of different lengths \(multi-label",
+            r"`labels` must be one integer or string per row; got rows of different lengths \(multi-label",
         ),
-        ([[[0]]], r"`labels` must be one whole number or text a row; got shape \(1, 1, 1\)"),
-        (3, r"`labels` must be one whole number or text a row; got shape \(\)"),
-        ([["a", "b"]], r"`labels` must be one whole number or text a row; got shape \(1, 2\) \(give the column"),
+        ([[[0]]], r"`labels` must be one integer or string per row; got shape \(1, 1, 1\)"),
+        (3, r"`labels` must be one integer or string per row; got shape \(\)"),
+        ([["a", "b"]], r"`labels` must be one integer or string per row; got shape \(1, 2\) \(give the column"),
         ([[0.0, 0.5], [1.0, 0.0]], r"`labels` must be .* got a table of shape \(2, 2\) whose row 0 is \[0.0, 0.5\]"),
         (
             [[0.0, math.nan], [1.0, 0.0]],
@@ -135,7 +135,7 @@ def test_case_17_all_samples_in_one_class():
         (np.array([{}, {}]), r"`labels` must be .* got \{\} in row 0 \(convert"),
         ([2**70, 1], r"`labels` must be whole numbers of at most 64 bits"),
         ([1j, 2], r"`labels` must be .* got values of type complex128"),
-        (np.array([b"\xff", b"a"]), r"`labels` must be UTF-8 text; got bytes that are not"),
+        (np.array([b"\xff", b"a"]), r"`labels` must be UTF-8 text; got other bytes"),
     ],
 )
 def test_wrong_labels_are_named(labels, message):

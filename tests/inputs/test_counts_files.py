@@ -243,7 +243,7 @@ def test_case_16_missing_label_in_a_file(put, name, content):
 
 def test_case_9_ragged_labels_in_a_file(put):
     with pytest.raises(
-        InvalidInputError, match=r"^`labels` must be one whole number or text a row; got \[0\] in row 0 "
+        InvalidInputError, match=r"^`labels` must be one integer or string per row; got \[0\] in row 0 "
     ):
         ClassDistribution.from_labels(read_labels(put("[[0], [1, 2]]", "y.json")))
 

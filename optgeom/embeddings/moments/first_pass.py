@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.moments.class_moments import ClassMoments
-from optgeom.embeddings.moments.class_names import ClassNames
 from optgeom.embeddings.moments.image_table import ImageTable, distinct_ids
 from optgeom.embeddings.moments.row_sample import RowSample, SampledRows
 from optgeom.embeddings.moments.source import Batch
@@ -30,6 +29,7 @@ from optgeom.embeddings.moments.unit_rows import (
     unit_views,
 )
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.labels import ClassNames
 
 # Rows that are summed into classes at once: 8 MiB of float64 at most, which the level-3 cache holds; more rows than
 # classes, so that writing the (C, d) sums is cheap beside reading the rows.

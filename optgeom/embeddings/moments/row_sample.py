@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.embeddings.moments.class_names import ClassNames
 from optgeom.embeddings.moments.image_table import distinct_ids
 from optgeom.embeddings.moments.source import Source
 from optgeom.embeddings.moments.unit_rows import Faults, check_length, embeddings_of, unit_views
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.labels import ClassNames
 
 _SHARD_BITS = 40  # of the row number: a shard has less than 2^40 rows
 _ROWS_AT_ONCE = 16384

@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
-from optgeom.embeddings.moments.class_names import ClassNames
 from optgeom.embeddings.moments.image_table import ImageTable
 from optgeom.embeddings.moments.source import Batch
 from optgeom.embeddings.moments.unit_rows import check_length, embeddings_of, unit_images
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.labels import ClassNames
 
 MOST_FULL_ENTRIES = 2**24  # of all S_c together: 128 MiB
 MOST_PROJECTED_ENTRIES = 2**26  # (C, C), 512 MiB: 8192 classes; the Gram matrix of the directions is as large

@@ -38,11 +38,11 @@ def embeddings_of(batch: Batch, source: str = "") -> npt.NDArray[Any]:
 
 
 def check_length(what: str, values: npt.NDArray[Any], rows: npt.NDArray[Any], source: str = "") -> None:
-    """Labels and groups come one a row."""
+    """Refuse labels or group ids that are not one per row."""
     if len(values) != len(rows):
         of = f" of {source}" if source else ""
         raise InvalidInputError(
-            f"`{what}` must be one a row; got {len(values)} for {len(rows)} rows{of} (check that both go together)"
+            f"`{what}` must have one entry per row; got {len(values)} for {len(rows)} rows{of} (check that both go together)"
         )
 
 

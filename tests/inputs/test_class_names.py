@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optgeom as og
-from optgeom.embeddings.moments.class_names import ClassNames
 from optgeom.inputs import labels
+from optgeom.inputs.labels import ClassNames
 
 COLUMNS = st.one_of(
     st.lists(st.integers(-3, 12), min_size=1, max_size=40).map(np.array),
@@ -104,7 +104,7 @@ def test_a_nan_label_is_named_by_its_row_in_the_source():
         ([np.eye(3), np.eye(2)], r"must be one-hot rows of one length; got 3 columns and 2 of s"),
         ([np.array(["a"]), np.array([b"\xff"])], r"must be UTF-8 text; got other bytes"),
         ([np.array([1j])], r"got values of type complex128"),
-        ([None], r"must be given, one a row; got none of s"),
+        ([None], r"must have one entry per row; got none of s"),
         ([np.array([])], r"must have at least one row"),
     ],
 )
