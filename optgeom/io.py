@@ -17,7 +17,7 @@ from optgeom.certificates.certificate import Certificate
 from optgeom.errors import InvalidInputError, MissingDependencyError
 from optgeom.formatting import to_json
 from optgeom.geometry import Geometry, SolverRun
-from optgeom.inputs import files, numpy_files
+from optgeom.inputs import files
 from optgeom.inputs.classes import ClassDistribution, ClassGroups
 
 FORMAT = "optgeom-geometry"
@@ -141,7 +141,7 @@ def load(path: str | os.PathLike[str]) -> Geometry:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
             raw = {name: np.array(values) for name, values in document["arrays"].items()}
         elif suffix == ".npz":
-            with open(path, "rb") as stream, numpy_files.opened(stream) as stored:
+            with open(path, "rb") as stream, files.opened(stream) as stored:
                 if isinstance(stored, np.ndarray):
                     raise InvalidInputError(f"{path} is not a geometry written by optgeom (a single array)")
                 document = json.loads(str(stored["document"]))
@@ -160,8 +160,8 @@ def load(path: str | os.PathLike[str]) -> Geometry:
         raise InvalidInputError(f"{path} does not exist") from None
     except InvalidInputError:
         raise
-    except (OSError, AttributeError, TypeError, *numpy_files.DAMAGE) as error:
-        why = numpy_files.reason(error)
+    except (OSError, AttributeError, TypeError, *files.DAMAGE) as error:
+        why = files.reason(error)
         raise InvalidInputError(
             f"{path} is not a geometry written by optgeom ({type(error).__name__}: {why})"
         ) from error

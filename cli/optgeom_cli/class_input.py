@@ -121,7 +121,7 @@ def read_classes(
     elif counts_file is not None:
         classes = ClassDistribution.from_file(counts_file, drop_empty=drop_empty)
     elif labels is not None:
-        from optgeom.inputs.labels_files import read_labels
+        from optgeom.inputs.tables import read_labels
 
         classes = ClassDistribution.from_labels(read_labels(labels), ignore=ignore_label or ())
     else:
@@ -151,7 +151,7 @@ def sampler_power(sampler: str | None) -> float:
 def parse_numbers(parameter: str, text: str, example: str) -> list[int | float]:
     """Numbers separated by commas, exact where they are whole."""
     from optgeom.errors import InvalidInputError
-    from optgeom.inputs.counts_files import is_number, number_of
+    from optgeom.inputs.tables import is_number, number_of
 
     parts = [part.strip() for part in text.split(",")]
     for index, part in enumerate(parts):

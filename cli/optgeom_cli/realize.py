@@ -187,11 +187,11 @@ def _read(
             raise UsageError(
                 "--label-column belongs to --scheme y-aware and x-clr (classes are the column named label, y, target or class)"
             )
-        from optgeom.inputs.labels_files import read_labels
+        from optgeom.inputs.tables import read_labels
 
         values: Any = read_labels(labels)
     else:
-        from optgeom_cli.label_table import read_label_table
+        from optgeom.inputs.tables import read_label_table
 
         table = read_label_table(labels, columns)
         values = table.values
@@ -217,17 +217,17 @@ def _read(
 
 def _matrix(path: Path) -> Any:
     from optgeom.errors import InvalidInputError
-    from optgeom.inputs import numpy_files
+    from optgeom.inputs import files
 
     try:
         with open(path, "rb") as file:
             if path.suffix.lower() != ".npz":
-                return numpy_files.read_array(file)
+                return files.read_array(file)
             from scipy.sparse import load_npz
 
             return load_npz(file)
-    except (OSError, TypeError, AttributeError, *numpy_files.DAMAGE) as error:
-        why = numpy_files.reason(error)
+    except (OSError, TypeError, AttributeError, *files.DAMAGE) as error:
+        why = files.reason(error)
         raise InvalidInputError(
             f"`weights` must be an .npy matrix or a scipy sparse .npz; cannot read {path} ({why})"
         ) from error

@@ -347,7 +347,7 @@ def _opened(embeddings: Any, labels: Any, group_ids: Any, columns: dict[str, str
             f"`{name}` is for files; got {column!r} beside embeddings in memory (give the arrays themselves)"
         )
     if isinstance(labels, (str, os.PathLike)):
-        from optgeom.inputs.labels_files import read_labels
+        from optgeom.inputs.tables import read_labels
 
         labels = read_labels(labels)
     return as_source(embeddings, labels, group_ids)

@@ -232,10 +232,10 @@ class ClassDistribution:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], drop_empty: bool = False) -> Self:
-        """Classes from a counts file of any kind that `optgeom.inputs.counts_files.read_counts` reads."""
-        from optgeom.inputs import counts_files
+        """Classes from a counts file of any kind that `optgeom.inputs.tables.read_counts` reads."""
+        from optgeom.inputs import tables
 
-        table = counts_files.read_counts(path)
+        table = tables.read_counts(path)
         try:
             return cls.from_counts(table.counts, table.names, drop_empty)
         except InvalidInputError as error:

@@ -1,17 +1,44 @@
-"""Writing files so that a reader never meets half a file."""
+"""Files: written in one step, opened only where they end, numpy's own read with one kind of error for damaged bytes."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import re
 import secrets
+import stat
+import struct
+import tokenize
+import warnings
+import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from optgeom.errors import InvalidInputError
+
+# What numpy, zipfile and the parsers under them raise on damaged bytes, apart from OSError; each was seen.
+DAMAGE = (
+    ValueError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+    SyntaxError,
+    tokenize.TokenError,
+    zlib.error,
+    struct.error,
+    zipfile.BadZipFile,
+)
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
@@ -115,3 +142,94 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 def write_text(path: str | os.PathLike[str], content: str) -> None:
     r"""Write `content` to `path` as UTF-8 with `\n` line ends, in one step; see `atomic_path`."""
     write_bytes(path, content.encode("utf-8"))
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file to read its bytes; OSError where `path` is a pipe or a device, which may never end."""
+    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+        raise OSError(errno.EINVAL, "it is a pipe or a device; save the data to a file first", os.fspath(path))
+    return open(path, "rb")
+
+
+def reason(error: BaseException) -> str:
+    """What `error` says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextlib.contextmanager
+def _damage_as_value_error() -> Iterator[None]:
+    try:
+        with warnings.catch_warnings():
+            # Headers written by Python 2 are read after a second look, of which the user need not hear.
+            warnings.filterwarnings(
+                "ignore", "Reading `.npy` or `.npz` file required additional header parsing", UserWarning
+            )
+            yield
+    except ValueError:
+        raise
+    except DAMAGE as error:
+        raise ValueError(reason(error)) from error
+
+
+def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran order, and type of the `.npy` array at the start of `file`.
+
+    ValueError if there is none.
+    """
+    with _damage_as_value_error():
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADERS:
+            raise ValueError(f"version {version} of the format is for structured arrays only")
+        shape, fortran, dtype = _HEADERS[version](file)
+    if any(length < 0 for length in shape):
+        raise ValueError(f"its header has the shape {shape}")
+    return shape, fortran, dtype
+
+
+def read_array(file: IO[bytes]) -> npt.NDArray[Any]:
+    """The `.npy` array at the position of `file`, never unpickled; ValueError where the bytes are damaged."""
+    with _damage_as_value_error():
+        array = np.lib.format.read_array(file, allow_pickle=False)
+    if array.dtype.kind == "U" and array.dtype.itemsize and array.size:
+        codes = np.ascontiguousarray(array).reshape(-1).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        # Python cannot make text of the former and cannot print the latter.
+        if codes.max() > _LAST_CHARACTER or ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1])).any():
+            raise ValueError("its text has characters that do not exist")
+    return np.asarray(array)
+
+
+class Archive(Mapping[str, npt.NDArray[Any]]):
+    """The arrays of an `.npz` file by name, each read when it is asked for; ValueError where the bytes are damaged."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self._names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        with _damage_as_value_error(), self._archive.open(f"{name}.npy") as member:
+            return read_array(member)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@contextlib.contextmanager
+def opened(file: IO[bytes]) -> Iterator[npt.NDArray[Any] | Archive]:
+    """The array of an `.npy` file, or the arrays of an `.npz` file while they are open.
+
+    ValueError where the bytes are damaged.
+    """
+    start = file.read(2)
+    file.seek(0)
+    if start != b"PK":
+        yield read_array(file)
+        return
+    with _damage_as_value_error():
+        archive = zipfile.ZipFile(file)
+    with archive:
+        yield Archive(archive)

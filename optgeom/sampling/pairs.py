@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from optgeom._numerics import Array, read_only
 from optgeom.errors import InvalidInputError
-from optgeom.inputs import numpy_files
+from optgeom.inputs import files
 from optgeom.sampling import latents
 
 LEAST_PAIRS = 20
@@ -60,7 +60,7 @@ class Pairs:
         try:
             if not zipfile.is_zipfile(path):
                 raise ValueError("it is not a whole .npz file")
-            with open(path, "rb") as file, numpy_files.opened(file) as archive:
+            with open(path, "rb") as file, files.opened(file) as archive:
                 if isinstance(archive, np.ndarray):
                     raise ValueError("it holds a single array")
                 missing = {"z", "z_plus"} - set(archive)
@@ -71,8 +71,8 @@ class Pairs:
                 return Pairs.of(archive["z"], archive["z_plus"])
         except InvalidInputError:
             raise
-        except (OSError, AttributeError, TypeError, *numpy_files.DAMAGE) as error:
-            why = numpy_files.reason(error)
+        except (OSError, AttributeError, TypeError, *files.DAMAGE) as error:
+            why = files.reason(error)
             raise InvalidInputError(
                 f"`pairs` must be an .npz file with z and z_plus; cannot read {path} ({why})"
             ) from error

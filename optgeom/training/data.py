@@ -15,7 +15,7 @@ from torch import Tensor
 
 from optgeom.errors import InvalidInputError, MissingDependencyError
 from optgeom.formatting import first_of
-from optgeom.inputs import numpy_files
+from optgeom.inputs import files
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.inputs.labels import encode
 from optgeom.training.settings import check_seed
@@ -220,7 +220,7 @@ def _digits() -> LabelledData:
 
 def _npz(path: Path) -> LabelledData:
     try:
-        with open(path, "rb") as file, numpy_files.opened(file) as arrays:
+        with open(path, "rb") as file, files.opened(file) as arrays:
             if isinstance(arrays, np.ndarray) or not {"X", "y"} <= set(arrays):
                 came = "one array without a name" if isinstance(arrays, np.ndarray) else first_of(arrays) or "none"
                 raise InvalidInputError(f"{path} must hold arrays X and y; got {came} ({NPZ})")
@@ -230,7 +230,7 @@ def _npz(path: Path) -> LabelledData:
     except InvalidInputError:
         raise
     except ValueError as error:
-        why = numpy_files.reason(error)
+        why = files.reason(error)
         raise InvalidInputError(
             f"{path} must be a .npz file with arrays X and y; reading it failed: {why} ({NPZ})"
         ) from error

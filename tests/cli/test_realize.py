@@ -190,8 +190,8 @@ def test_cailliez_is_compared_and_written(folder):
 
 @pytest.mark.parametrize(
     "text",
-    ["\ufeff0.5,1\n2,3\n4,7\n", "x,y\n0.5,1\n2,3\n4,7\n", "0.5 1\n\n2 3\n4 7\n"],
-    ids=["mark", "header", "blanks"],
+    ["\ufeff0.5,1\n2,3\n4,7\n", "x,y\n0.5,1\n2,3\n4,7\n", "0.5 1\n\n2 3\n4 7\n", '# by hand\n"x";y\n0.5;1\n2;3\n4;7\n'],
+    ids=["mark", "header", "blanks", "semicolons"],
 )
 def test_every_row_of_a_table_counts(text, folder):
     (folder / "t.csv").write_text(text, encoding="utf-8")
@@ -203,10 +203,12 @@ def test_every_row_of_a_table_counts(text, folder):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("1,2\n3\n4,5\n", "cannot read t.csv (row 1 has 1 cells, row 0 has 2)"),
-        ("1,,3\n1,2,\n4,5,\n", "cannot read t.csv (row 0 has '')"),
-        ("n/a,2\n3,4\n5,6\n", "cannot read t.csv (row 0 has 'n/a')"),
-        ("1,2\n3,x\n5,6\n", "cannot read t.csv (row 1 has 'x')"),
+        ("1,2\n3\n4,5\n", "cannot read t.csv (line 2 has 1 cells, the first has 2)"),
+        ("1,,3\n1,2,\n4,5,\n", "cannot read t.csv (line 1 has '')"),
+        ("n/a,2\n3,4\n5,6\n", "cannot read t.csv (line 1 has 'n/a')"),
+        ("1,2\n3,x\n5,6\n", "cannot read t.csv (line 2 has 'x')"),
+        ("1,2\n3,1_000\n5,6\n", "cannot read t.csv (line 2 has '1_000')"),
+        ("x,y\n1\n", "cannot read t.csv (line 2 has 1 cells, the first has 2)"),
         ("x,y\n", "`labels` must be numbers of shape (n,) or (n, p); got shape (0,)"),
     ],
 )
@@ -363,7 +365,7 @@ Y_AWARE = ("--labels", "points.npy", "--scheme", "y-aware")
         (
             ("--labels", "classes.txt", "--scheme", "y-aware"),
             3,
-            "`labels` must be numbers, a row a sample, for this scheme",
+            "`labels` must be numbers, one row per sample, for this scheme",
         ),
         (("--weights", "none.npy"), 3, "`weights` must be an .npy matrix or a scipy sparse .npz; cannot read none.npy"),
         (("--weights", "bad.npy"), 3, "`weights` must be not negative; got w_0,1 = -0.1"),

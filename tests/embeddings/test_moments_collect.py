@@ -116,7 +116,10 @@ def test_a_nan_label_names_its_row_and_its_shard():
         (Rows(np.ones((3, 0)), np.arange(3)), r"got a batch of shape \(3, 0\)"),
         (Rows(np.array([["a"]]), np.arange(1)), "must be real numbers; got values of type <U1"),
         (Rows(np.eye(3), np.arange(2), cuts=[]), "`labels` must have one entry per row; got 2 for 3 rows"),
-        (Rows(np.eye(3), np.arange(3), np.arange(2), cuts=[]), "`group_ids` must have one entry per row; got 2 for 3 rows"),
+        (
+            Rows(np.eye(3), np.arange(3), np.arange(2), cuts=[]),
+            "`group_ids` must have one entry per row; got 2 for 3 rows",
+        ),
         (Rows(np.eye(3), np.arange(3), np.eye(3)), r"`group_ids` must be one id a row; got shape \(3, 3\)"),
         (
             Sharded(Rows(np.eye(3), np.arange(3)), Rows(np.eye(2), np.arange(2), name="b")),
@@ -163,7 +166,9 @@ def test_a_class_that_does_not_occur_is_none():
     simplex = np.array([[1, 0], [-0.5, np.sqrt(0.75)], [-0.5, -np.sqrt(0.75)]])
     labels = np.array([0, 1, 3] * 4)
     found = collect(Rows(np.tile(simplex, (4, 1)), np.eye(4)[labels]))
-    assert found.moments.names == ("0", "1", "3") and "one-hot columns without samples are not classes: 2" in found.notes
+    assert (
+        found.moments.names == ("0", "1", "3") and "one-hot columns without samples are not classes: 2" in found.notes
+    )
     means = found.moments.sums / found.moments.counts[:, None]
     np.testing.assert_allclose(means @ means.T, 1.5 * np.eye(3) - 0.5, atol=1e-12)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from optgeom.embeddings.readers.names import Wanted, listing
 from optgeom.errors import InvalidInputError
-from optgeom.inputs.labels_files import COLUMNS
+from optgeom.inputs.tables import LABEL_COLUMNS
 
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.DOTALL)
 
@@ -62,7 +62,7 @@ def find_layout(
         raise InvalidInputError(f"{path}: column names must be all different; got {twice[0]!r} twice (rename one)")
     check_named(path, names, wanted)
     lower = {name.lower(): name for name in reversed(names)}
-    label = wanted.label or next((lower[word] for word in COLUMNS if word in lower), None)
+    label = wanted.label or next((lower[word] for word in LABEL_COLUMNS if word in lower), None)
     wide = _wide([name for name in names if name not in (label, wanted.group) and numeric(name)])
     if wanted.vector is not None:
         if wanted.vector in wide:

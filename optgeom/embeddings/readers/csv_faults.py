@@ -9,7 +9,7 @@ from optgeom.embeddings.readers.columns import Layout
 from optgeom.embeddings.readers.text_vectors import size_of
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import excerpt
-from optgeom.inputs.counts_files import is_number
+from optgeom.inputs.tables import is_number
 
 
 def find_faults(

@@ -16,7 +16,7 @@ from optgeom.embeddings.readers.names import Wanted
 from optgeom.embeddings.readers.text_vectors import size_of
 from optgeom.embeddings.readers.values import no_rows, unreadable
 from optgeom.errors import InvalidInputError
-from optgeom.inputs.counts_files import is_number
+from optgeom.inputs.tables import is_number
 
 # Bytes parsed at once: a row must fit, and rows of 10^5 numbers do.
 _BLOCK = 2**23

@@ -11,7 +11,7 @@ import numpy as np
 from optgeom.embeddings.readers.values import SHAPES, check_embeddings, counts_differ
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import first_of
-from optgeom.inputs.labels_files import COLUMNS
+from optgeom.inputs.tables import LABEL_COLUMNS
 
 PAIRS = (("x", "y"), ("embeddings", "labels"), ("features", "targets"), ("data", "targets"))
 VECTORS = ("x", "embeddings", "features", "data", "embedding", "feature", "feats", "vectors", "vector")
@@ -75,7 +75,7 @@ def choose(path: str, arrays: Mapping[str, Header], wanted: Wanted) -> Chosen:
     label = (
         wanted.label
         or label
-        or next((lower[word] for word in COLUMNS if word in lower and lower[word] != vector), None)
+        or next((lower[word] for word in LABEL_COLUMNS if word in lower and lower[word] != vector), None)
     )
     for parameter, name in (("vector_column", vector), ("label_column", label), ("group_column", wanted.group)):
         if name is not None and name not in arrays:

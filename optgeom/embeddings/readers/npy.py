@@ -13,12 +13,12 @@ from optgeom.embeddings.readers.file_source import Block
 from optgeom.embeddings.readers.names import Header, OfHeader
 from optgeom.embeddings.readers.values import as_rows, check_embeddings, unreadable
 from optgeom.errors import InvalidInputError
-from optgeom.inputs import numpy_files
+from optgeom.inputs import files
 
 
 def read_header(file: IO[bytes]) -> tuple[Header, bool]:
     """The header at the start of `file`, and whether the array is in Fortran order; ValueError if it is none."""
-    shape, fortran, dtype = numpy_files.read_header(file)
+    shape, fortran, dtype = files.read_header(file)
     return Header(shape, dtype), fortran and len(shape) > 1
 
 
@@ -48,7 +48,7 @@ def open_npy(path: str) -> NpyContent:
     except OSError as error:
         raise unreadable(path, error) from error
     except ValueError as error:
-        why = numpy_files.reason(error)
+        why = files.reason(error)
         raise InvalidInputError(f"{path}: it must be a file written by numpy.save; {why} (save it again)") from error
     check_embeddings(f"{path}: the embeddings", header.shape, header.dtype)
     check_size(path, header, stored)

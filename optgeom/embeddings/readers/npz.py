@@ -16,7 +16,7 @@ from optgeom.embeddings.readers.names import Chosen, Header, OfHeader, Wanted, c
 from optgeom.embeddings.readers.npy import read_header
 from optgeom.embeddings.readers.values import as_rows, column, label_column, unreadable
 from optgeom.errors import InvalidInputError
-from optgeom.inputs import numpy_files
+from optgeom.inputs import files
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class NpzContent(OfHeader):
         if name is None:
             return None
         with archive.open(f"{name}.npy") as member:
-            return read(f"{self.path}: the array {name!r}", numpy_files.read_array(member))
+            return read(f"{self.path}: the array {name!r}", files.read_array(member))
 
     def _tables(self, archive: zipfile.ZipFile, rows: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         with archive.open(f"{self.chosen.vector}.npy") as member:
             if self.fortran:
-                table = numpy_files.read_array(member)
+                table = files.read_array(member)
                 yield from ((start, table[start : start + rows]) for start in range(0, self.num_rows, rows))
                 return
             read_header(member)
@@ -92,16 +92,16 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
         raise unreadable(path, error) from error
     except InvalidInputError:
         raise
-    except numpy_files.DAMAGE as error:
+    except files.DAMAGE as error:
         raise InvalidInputError(
-            f"{path}: the archive is damaged: {numpy_files.reason(error)} (copy or save it again)"
+            f"{path}: the archive is damaged: {files.reason(error)} (copy or save it again)"
         ) from error
 
 
 def _archive(path: str, file: IO[bytes]) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
-    except numpy_files.DAMAGE as error:
+    except files.DAMAGE as error:
         # The list of the members is at the end of a zip file.
         raise InvalidInputError(
             f"{path}: it must be a file written by numpy.savez; it is none, or cut off (save it again)"

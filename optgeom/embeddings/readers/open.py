@@ -20,7 +20,7 @@ from optgeom.embeddings.readers.projector import NAMES, open_projector
 from optgeom.embeddings.readers.shards import ShardedSource, deal_out
 from optgeom.embeddings.readers.values import column, label_column
 from optgeom.errors import InvalidInputError
-from optgeom.inputs.labels_files import COLUMNS, read_labels
+from optgeom.inputs.tables import LABEL_COLUMNS, read_labels
 
 
 def open_embeddings(
@@ -165,7 +165,7 @@ def _read_column(path: str) -> npt.NDArray[Any]:
     if suffix(path) not in (".pt", ".pth", ".safetensors"):
         return read_labels(path)
     found = safetensors.label_tensors(path) if suffix(path) == ".safetensors" else torch_files.label_tensors(path)
-    named = [name for name in found if name.lower() in COLUMNS] or list(found)
+    named = [name for name in found if name.lower() in LABEL_COLUMNS] or list(found)
     if len(named) != 1:
         raise InvalidInputError(
             f"{path}: the labels must be the one-dimensional tensor `labels`, or the only one; got {', '.join(found) or 'none'} (rename it)"

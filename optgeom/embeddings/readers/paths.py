@@ -10,7 +10,7 @@ from pathlib import Path
 from optgeom.embeddings.readers import projector
 from optgeom.embeddings.readers.shards import natural_key
 from optgeom.errors import InvalidInputError
-from optgeom.inputs.labels_files import COLUMNS
+from optgeom.inputs.tables import LABEL_COLUMNS
 
 KINDS = {
     ".npy": "npy",
@@ -78,7 +78,9 @@ def labels_in(folder: str) -> str | None:
     if not os.path.isdir(folder):
         return None
     named = [
-        name for name in os.listdir(folder) if Path(name).stem.lower() in COLUMNS and suffix(name) in _LABEL_SUFFIXES
+        name
+        for name in os.listdir(folder)
+        if Path(name).stem.lower() in LABEL_COLUMNS and suffix(name) in _LABEL_SUFFIXES
     ]
     if len(named) > 1:
         raise InvalidInputError(

@@ -14,8 +14,7 @@ from optgeom.embeddings.readers.csv_table import open_csv
 from optgeom.embeddings.readers.file_source import FileSource
 from optgeom.embeddings.readers.names import Wanted, listing
 from optgeom.errors import InvalidInputError
-from optgeom.inputs.counts_files import read_text
-from optgeom.inputs.labels_files import COLUMNS
+from optgeom.inputs.tables import LABEL_COLUMNS, read_text
 
 NAMES = ("vectors.tsv", "tensors.tsv")
 
@@ -68,10 +67,10 @@ def _metadata(
             raise InvalidInputError(
                 f"{metadata}: line {number} must have {len(names)} cells; got {len(cells)} (no tabs within a cell)"
             )
-    label = wanted.label or next((name for name in names if name.lower() in COLUMNS), None)
+    label = wanted.label or next((name for name in names if name.lower() in LABEL_COLUMNS), None)
     if label is None:
         raise InvalidInputError(
-            f"{metadata}: the labels must be a column named {', '.join(COLUMNS)}; got {listing(names)} (choose by `label_column`)"
+            f"{metadata}: the labels must be a column named {', '.join(LABEL_COLUMNS)}; got {listing(names)} (choose by `label_column`)"
         )
     check_named(str(metadata), names, wanted)
 

@@ -17,7 +17,7 @@ from optgeom.embeddings.readers.file_source import Block
 from optgeom.embeddings.readers.names import Header, Wanted, choose, label_shaped
 from optgeom.embeddings.readers.values import as_rows, column, from_bfloat16, label_column, unreadable
 from optgeom.errors import InvalidInputError
-from optgeom.inputs.counts_files import load_json
+from optgeom.inputs.tables import load_json
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}
 _TYPES |= {f"{sign}{8 * size}": f"<{sign.lower()}{size}" for sign in "IU" for size in (1, 2, 4, 8)}

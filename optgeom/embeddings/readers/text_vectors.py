@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from optgeom.inputs.counts_files import is_number
+from optgeom.inputs.tables import is_number
 
 _VECTOR = re.compile(r"\s*(?:\[\s*(.*?)\s*\]|\(\s*(.*?)\s*\)|(.*?))\s*", re.DOTALL)
 _BETWEEN = re.compile(r"\s*,\s*|\s+")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom.errors import InvalidInputError
-from optgeom.inputs.labels_files import listed
+from optgeom.inputs.tables import listed
 
 SHAPES = "(rows, dimensions) or (images, views, dimensions)"
 

@@ -21,8 +21,7 @@ import numpy as np
 import optgeom as og
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.errors import OptGeomError
-from optgeom.inputs.counts_files import read_counts
-from optgeom.inputs.labels_files import read_labels
+from optgeom.inputs.tables import read_counts, read_labels
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(7, 3)).astype(np.float32)
@@ -109,7 +108,7 @@ def _weights(path: Path) -> None:
 
 
 def _soft_labels(path: Path) -> None:
-    from optgeom_cli.label_table import read_label_table
+    from optgeom.inputs.tables import read_label_table
 
     og.Weights.y_aware(read_label_table(path).values)
 

@@ -12,8 +12,7 @@ import pytest
 from optgeom.errors import InvalidInputError
 from optgeom.inputs import files
 from optgeom.inputs.classes import ClassDistribution
-from optgeom.inputs.counts_files import read_counts
-from optgeom.inputs.labels_files import read_labels
+from optgeom.inputs.tables import read_counts, read_label_table, read_labels
 
 
 @pytest.fixture
@@ -205,7 +204,7 @@ def test_case_36_object_arrays_are_never_unpickled(tmp_path, suffix):
     ("name", "content", "message"),
     [
         ("y.pt", "", r"a labels file must be .npy, .npz, .csv, .tsv, .txt or .json; got the suffix '.pt'"),
-        ("y.json", '{"labels": 1}', r"a JSON labels file must be a list with one label a row; got dict"),
+        ("y.json", '{"labels": 1}', r"a JSON labels file must be a list with one label per row; got dict"),
         ("y.json", "[1,", r"line 1 is not valid JSON"),
         ("y.csv", "", r"a labels file must have at least one row; got an empty file"),
         ("y.csv", "a,b\n1,2\n", r"the labels must be a column named label, .*, or the only column; got a, b"),
@@ -291,3 +290,14 @@ def test_where_nothing_can_be_written(tmp_path, monkeypatch):
     with pytest.raises(InvalidInputError, match=r"^cannot write .*x.txt: No space left on device$"):
         files.write_text(tmp_path / "x.txt", "x")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("read", [read_counts, read_labels, read_label_table])
+def test_pipes_and_devices_are_refused_at_once(read, tmp_path):
+    """A pipe without a writer, or a device without an end, would be waited for without end."""
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    (tmp_path / "zero.npy").symlink_to("/dev/zero")
+    for path in (pipe, tmp_path / "zero.npy"):
+        with pytest.raises(InvalidInputError, match="it is a pipe or a device; save the data to a file first"):
+            read(path)
