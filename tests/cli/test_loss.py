@@ -128,6 +128,6 @@ def test_errors_are_one_line(arguments, code, message):
 
 
 def test_the_name_of_0_1_0_for_what_counts_as_equal_is_read():
-    near = ["--counts", "900,50,50", "--batch-size", 64, "--observed", 4.0]
+    near = ["--counts", "900,50,50", "--batch-size", 64, "--observed", 4.8]
     narrow, wide, old = found(*near), found(*near, "--equal-within", 0.45), found(*near, "--tolerance", 0.45)
     assert old["verdict"] == wide["verdict"] != narrow["verdict"]
