@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import typing
 from typing import Any, TypeVar
 
 from optgeom.errors import InvalidInputError
@@ -60,8 +61,9 @@ def index(name: str, value: Any, size: int, what: str = "class") -> int:
     return int(value)
 
 
-def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
-    """One of the strings in `allowed`."""
+def choice(name: str, value: Any, allowed: Any) -> str:
+    """One of the strings in `allowed`, a tuple or a Literal."""
+    allowed = allowed if isinstance(allowed, tuple) else typing.get_args(allowed)
     if value not in allowed:
         raise InvalidInputError(f"`{name}` must be one of {', '.join(allowed)}; got {value!r}")
     return str(value)

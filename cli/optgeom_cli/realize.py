@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optgeom.choices import AdditiveConstant, Scheme, Similarity
 from optgeom.progress import working
 from optgeom_cli.output import ExitCode, UsageError, check_picture, emit_json, exit_on_error, notice
 from optgeom_cli.summary import print_summary
@@ -18,30 +18,7 @@ if TYPE_CHECKING:
     from optgeom.realization.weights import Weights
 
 
-class Scheme(enum.StrEnum):
-    """Weighting schemes."""
-
-    SUPCON = "supcon"
-    SOFT_SUPCON = "soft-supcon"
-    Y_AWARE = "y-aware"
-    X_CLR = "x-clr"
-
-
-class Similarity(enum.StrEnum):
-    """Latent similarities."""
-
-    COSINE = "cosine"
-    EUCLIDEAN = "euclidean"
-
-
-class Constant(enum.StrEnum):
-    """Additive constants of Euclidean geometries."""
-
-    LINGOES = "lingoes"
-    CAILLIEZ = "cailliez"
-
-
-_CLASS_SCHEMES = (Scheme.SUPCON, Scheme.SOFT_SUPCON)
+_CLASS_SCHEMES = ("supcon", "soft-supcon")
 _PANEL = "Output"
 
 
@@ -82,7 +59,7 @@ def realize(
     label_temperature: Annotated[
         float | None, typer.Option("--label-temperature", help="x-clr: tau' of exp(cos(yi, yj) / tau').")
     ] = None,
-    similarity: Annotated[Similarity, typer.Option("--similarity", help="Latent similarity.")] = Similarity.COSINE,
+    similarity: Annotated[Similarity, typer.Option("--similarity", help="Latent similarity.")] = "cosine",
     temperature: Annotated[float, typer.Option("--temperature", help="tau of cos/tau or -|zi - zj|^2/tau.")] = 0.1,
     dim: Annotated[int | None, typer.Option("--dim", help="Embedding dimension; any by default.")] = None,
     tolerance: Annotated[
@@ -95,11 +72,11 @@ def realize(
         ),
     ] = False,
     constant: Annotated[
-        Constant,
+        AdditiveConstant,
         typer.Option(
             "--constant", help="euclidean: cailliez compares with a constant added to distances; --out writes it."
         ),
-    ] = Constant.LINGOES,
+    ] = "lingoes",
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)
     ] = False,
@@ -139,12 +116,12 @@ def realize(
         with working(f"realizing {held.n} samples"):
             found = run(
                 held,
-                similarity.value,
+                similarity,
                 temperature=temperature,
                 dim=dim,
                 tolerance=tolerance,
                 search=search,
-                constant=constant.value,
+                constant=constant,
             )
     except NotCertifiedError as error:
         found, failure, out, plot = error.geometry, error, None, None
@@ -196,16 +173,16 @@ def _read(
         table = read_label_table(labels, columns)
         values = table.values
         notes += [] if table.note is None else [table.note]
-    if scheme is not Scheme.X_CLR and parameters["temperature"] is not None:
+    if scheme != "x-clr" and parameters["temperature"] is not None:
         raise UsageError("--label-temperature belongs to --scheme x-clr (--temperature is that of the loss)")
-    if scheme is not Scheme.Y_AWARE and parameters["paper"] is not None:
+    if scheme != "y-aware" and parameters["paper"] is not None:
         raise UsageError(
             "--paper-form belongs to --scheme y-aware (it leaves out the 2 of exp(-|yi - yj|^2 / (2 sigma^2)))"
         )
-    if scheme is Scheme.X_CLR and parameters["temperature"] is None:
+    if scheme == "x-clr" and parameters["temperature"] is None:
         raise UsageError("--scheme x-clr needs --label-temperature (tau' of exp(cos(yi, yj) / tau'))")
-    held = Weights.by_name(scheme.value, values, **parameters)
-    if scheme is Scheme.Y_AWARE and parameters["bandwidth"] is None:
+    held = Weights.by_name(scheme, values, **parameters)
+    if scheme == "y-aware" and parameters["bandwidth"] is None:
         import numpy as np
 
         spread = float(np.sqrt(np.var(np.asarray(values, dtype=np.float64), axis=0).sum()))

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from optgeom.choices import Convention
 from optgeom.progress import working
 from optgeom_cli.output import ExitCode, UsageError, check_picture, emit_json, exit_on_error, notice
 from optgeom_cli.recover_report import recovery_lines
 from optgeom_cli.summary import print_summary
-
-
-class Convention(enum.StrEnum):
-    """What the concentration on a slice is in units of."""
-
-    THEORY = "theory"
-    REPORTED = "reported"
 
 
 @exit_on_error()
@@ -40,7 +33,7 @@ def recover(
     convention: Annotated[
         Convention,
         typer.Option("--convention", help="kappa in units of the latents (theory) or of their free part (reported)."),
-    ] = Convention.THEORY,
+    ] = "theory",
     rho: Annotated[
         float, typer.Option("--rho", help="Corrected loss: share of negatives from the anchor's own support.")
     ] = 1.0,
@@ -106,7 +99,7 @@ def recover(
                 kappa=kappa,
                 temperature=temperature,
                 fixed=fixed or 0,
-                convention=convention.value,
+                convention=convention,
                 rho=rho,
                 conditional=cap,
                 pairs=observed,

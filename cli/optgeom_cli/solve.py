@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import importlib.util
 import itertools
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from optgeom.choices import Solver
 from optgeom.progress import working
 from optgeom_cli.output import ExitCode, UsageError, emit_json, exit_on_error, notice
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from optgeom.geometry import Geometry
     from optgeom.inputs.classes import ClassDistribution
     from optgeom.losses.base import Loss
-
-
-class Solver(enum.StrEnum):
-    """Solvers of the command line."""
-
-    AUTO = "auto"
-    NEWTON = "newton"
-    LOW_RANK = "low-rank"
-    CONIC = "conic"
 
 
 _PANEL = "Output"
@@ -51,9 +42,7 @@ def solve(
         int | None,
         typer.Option("--dim", help="Embedding dimension; below the rank of the optimum the answer is a bracket."),
     ] = None,
-    solver: Annotated[
-        Solver, typer.Option("--solver", help="auto tries the others in turn, except conic.")
-    ] = Solver.AUTO,
+    solver: Annotated[Solver, typer.Option("--solver", help="auto tries the others in turn, except conic.")] = "auto",
     tolerance: Annotated[
         float, typer.Option("--tolerance", help="Gap that counts as certified, relative to 1 + |risk|.")
     ] = 1e-8,
@@ -106,7 +95,7 @@ def solve(
     failure: NotCertifiedError | None = None
     try:
         with working(f"solving {classes.num_classes} classes"):
-            geometry = optgeom.solve(classes, chosen, dim, solver.value, tolerance, backward_tolerance)
+            geometry = optgeom.solve(classes, chosen, dim, solver, tolerance, backward_tolerance)
     except NotCertifiedError as error:
         geometry, failure, targets = error.geometry, error, []
     _write(geometry, targets, dim)

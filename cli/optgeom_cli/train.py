@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optgeom.choices import Architecture
 from optgeom_cli import train_options as options
 from optgeom_cli.loss_input import LossName
 from optgeom_cli.output import UsageError, emit_json, exit_on_error
@@ -31,14 +31,6 @@ train = typer.Typer(
 
 FEATURES_BATCH = 256
 ENCODER_BATCH = 64
-
-
-class Arch(enum.StrEnum):
-    """Encoders of the command line."""
-
-    MLP = "mlp"
-    CNN = "cnn"
-    RESNET18 = "resnet18"
 
 
 @train.command("features")
@@ -118,7 +110,7 @@ def encoder(
     holdout: Annotated[
         float, typer.Option("--holdout", help="Share of each class that is not trained on but measured.")
     ] = 0.0,
-    arch: Annotated[Arch, typer.Option("--arch", help="mlp, cnn or resnet18.")] = Arch.MLP,
+    arch: Annotated[Architecture, typer.Option("--arch", help="mlp, cnn or resnet18.")] = "mlp",
     dim: Annotated[int, typer.Option("--dim", help="Embedding dimension.")] = 32,
     rows: Annotated[
         int | None, typer.Option("--rows", help="infonce: rows of a batch, each with two samples of a class.")
@@ -158,7 +150,7 @@ def encoder(
             samples,
             loss,
             settings=settings,
-            arch=arch.value,
+            arch=arch,
             dim=dim,
             batch=rows,
             sampler_power=power,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 import functools
 import json
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optgeom.choices import Optimizer, Precision
 from optgeom_cli.output import UsageError, check_picture, notice
 
 if TYPE_CHECKING:
@@ -25,21 +25,6 @@ _output = functools.partial(typer.Option, rich_help_panel="Output")
 MOST_THREADS = 1024
 NO_MEMORY = ("allocate memory", "out of memory", "enough memory")  # as torch says it on the CPU and on CUDA
 OF_EXACT_RUNS = {"seed", "threads", "out", "json_output", "plot"}  # all others are of random batches
-
-
-class Optimizer(enum.StrEnum):
-    """Optimizers of the command line."""
-
-    ADAM = "adam"
-    SGD = "sgd"
-
-
-class Precision(enum.StrEnum):
-    """Precisions of the forward pass."""
-
-    OFF = "off"
-    BF16 = "bf16"
-    FP16 = "fp16"
 
 
 StepsOption = Annotated[int, _run("--steps", help="Updates.")]
@@ -55,7 +40,7 @@ class RunOptions:
 
     steps: StepsOption = 1500
     learning_rate: RateOption = 1e-3
-    optimizer: Annotated[Optimizer, _run("--optimizer", help="adam or sgd (momentum 0.9).")] = Optimizer.ADAM
+    optimizer: Annotated[Optimizer, _run("--optimizer", help="adam or sgd (momentum 0.9).")] = "adam"
     average_from: Annotated[
         float, _run("--average-from", help="Share of the steps before iterates are averaged; 1: no average.")
     ] = 0.5
@@ -130,7 +115,7 @@ class FeatureRunOptions(RunOptions):
 class EncoderRunOptions(RunOptions):
     """An encoder may run in half precision."""
 
-    amp: Annotated[Precision, _run("--amp", help="Forward pass in half precision.")] = Precision.OFF
+    amp: Annotated[Precision, _run("--amp", help="Forward pass in half precision.")] = "off"
 
 
 def was_given(ctx: typer.Context, name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import importlib.util
 import json
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optgeom.choices import Match
 from optgeom.progress import working
 from optgeom_cli.loss_input import DEFAULT_TEMPERATURE
 from optgeom_cli.output import UsageError, emit_json, exit_on_error
@@ -18,13 +18,6 @@ from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_op
 
 if TYPE_CHECKING:
     from optgeom.embeddings.result import Validation
-
-
-class Match(enum.StrEnum):
-    """How classes of the embeddings find those of the geometry."""
-
-    NAMES = "names"
-    HUNGARIAN = "hungarian"
 
 
 _PANEL = "Output"
@@ -105,7 +98,7 @@ def validate(
     match: Annotated[
         Match,
         typer.Option("--match", help="Match classes by name, or by the shape they form (the verdict then says so)."),
-    ] = Match.NAMES,
+    ] = "names",
     workers: Annotated[
         int, typer.Option("--workers", help="Processes that read the shards of a folder or pattern side by side.")
     ] = 1,
@@ -145,7 +138,7 @@ def validate(
             group_ids=group_ids,
             ignore_labels=class_options.ignore_label or (),
             ignore_extra=ignore_extra,
-            match=match.value,
+            match=match,
             label_column=label_column,
             vector_column=vector_column,
             group_column=group_column,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _checks
+from optgeom import _checks, choices
 from optgeom._numerics import Array
 from optgeom.embeddings.measures import METRICS, Embedding, Sampled
 from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
@@ -35,7 +35,6 @@ from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import Loss
 from optgeom.wording import describe_loss
 
-MATCHES = ("names", "hungarian")
 MOST_CLASSES = 4096  # some twenty (C, C) matrices are held: 2.6 GiB
 SAMPLE_ENTRIES = 2**23  # of the sampled rows, 64 MiB in float64: all of 50 000 rows of length 128
 FEWEST_SAMPLED = 4096
@@ -133,7 +132,7 @@ def validate(
     tolerance_deg = _checks.real(
         "tolerance_deg", tolerance_deg, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only"
     )
-    _checks.choice("match", match, MATCHES)
+    _checks.choice("match", match, choices.Match)
     seed = _checks.integer("seed", seed, at_least=0)
     choice = choose_reference(geometry, classes, loss, sampler_power)
     if match == "hungarian" and choice.geometry is None and classes is None:

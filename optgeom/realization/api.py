@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _checks, prototypes
+from optgeom import _checks, choices, prototypes
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.formatting import to_json
@@ -213,7 +213,7 @@ def realize(
     Vock, Duchesnay, Dufumier 2026, arXiv 2605.13943.
     """
     _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-9")
-    _checks.choice("constant", constant, ("lingoes", "cailliez"))
+    _checks.choice("constant", constant, choices.AdditiveConstant)
     held = weights if isinstance(weights, Weights) else Weights.from_matrix(weights)
     if constant == "cailliez":
         if similarity == "cosine":

@@ -29,7 +29,6 @@ from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.labels import encode
 
-NAMES = ("supcon", "soft-supcon", "y-aware", "x-clr")
 LARGEST_LOG = 1e12  # |log w|: what decides are differences of order 1, and beyond it those have few digits left
 LARGEST_GROUPS = 20000  # distinct labels up to which the G x G matrix of log weights is written down (3 GiB)
 

@@ -17,13 +17,12 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 import numpy as np
 
-from optgeom import _checks
+from optgeom import _checks, choices
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
 from optgeom.realization import euclidean, spherical
 from optgeom.realization.weights import Weights
 
-SIMILARITIES = ("cosine", "euclidean")
 # Cosines have 16 digits: outside, similarities cos/tau do not keep the 9 that a certificate needs.
 TEMPERATURES = (1e-6, 1e12)
 # Relative misfit of squared distances to the centre: rounding of the labels, far below any real scatter.
@@ -105,7 +104,7 @@ def judge(
     InvalidInputError
         A parameter outside its domain.
     """
-    _checks.choice("similarity", similarity, SIMILARITIES)
+    _checks.choice("similarity", similarity, choices.Similarity)
     tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
     if similarity == "cosine" and not TEMPERATURES[0] <= tau <= TEMPERATURES[1]:
         raise InvalidInputError(

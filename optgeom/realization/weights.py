@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _checks
+from optgeom import _checks, choices
 from optgeom._numerics import EPS, Array, freeze, log_nonnegative, logsumexp_rows, read_only
 from optgeom.errors import InvalidInputError
 from optgeom.programs.group_matrix import Sizes
@@ -188,7 +188,7 @@ class Weights:
 
         Parameters that are None are left at their default.
         """
-        name = _checks.choice("scheme", scheme.replace("_", "-") if isinstance(scheme, str) else scheme, schemes.NAMES)
+        name = _checks.choice("scheme", scheme.replace("_", "-") if isinstance(scheme, str) else scheme, choices.Scheme)
         given = {key: value for key, value in parameters.items() if value is not None}
         for key in given:
             if key not in PARAMETERS[name]:

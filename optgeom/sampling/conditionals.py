@@ -21,13 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optgeom import _checks
+from optgeom import _checks, choices
 from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import InvalidInputError
 from optgeom.sampling import latents
 from optgeom.sampling.latents import LatentSphere
 
-CONVENTIONS = ("theory", "reported")
 SAME_SLICE = 1e-9  # largest difference of fixed coordinates that are the same
 
 
@@ -167,7 +166,7 @@ class Slice(Conditional):
     def __post_init__(self) -> None:
         LatentSphere(self.size)
         _checks.real("kappa", self.kappa, at_least=0.0, hint="1/temperature makes the true latents optimal")
-        _checks.choice("convention", self.convention, CONVENTIONS)
+        _checks.choice("convention", self.convention, choices.Convention)
         axes = tuple(self.axes)
         if not 1 <= len(set(axes)) == len(axes) < self.size or not all(
             isinstance(a, int) and 0 <= a < self.size for a in axes

@@ -9,11 +9,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optgeom import _checks
+from optgeom import _checks, choices
 from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.sampling import asymptotic
 from optgeom.sampling.bracket import Bracket, best_in_dimension
-from optgeom.sampling.conditionals import CONVENTIONS, Conditional
+from optgeom.sampling.conditionals import Conditional
 from optgeom.sampling.diversity import RESOLUTION, Diversity, diversity
 from optgeom.sampling.fit import LARGEST_KAPPA, fit, law_of
 from optgeom.sampling.optimum import SamplingOptimum, global_optimum
@@ -306,7 +306,7 @@ def recover(
             f"`temperature` must be from {low:g} to {high:g}; got {temperature!r} (usual values are 0.05 to 1)"
         )
     asymptotic.check_rho(rho)
-    _checks.choice("convention", convention, CONVENTIONS)
+    _checks.choice("convention", convention, choices.Convention)
     if conditional is not None and pairs is not None:
         raise InvalidInputError("`conditional` must be left out with pairs; got both (the law is fitted to the pairs)")
     interval = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from optgeom import _checks
+from optgeom import _checks, choices
 from optgeom._numerics import Array
 from optgeom.certificates import Certificate, Certified, certify, decide
 from optgeom.certificates.certificate import BACKWARD_ERROR_LIMIT, PRIMAL_SHIFT_LIMIT
@@ -23,7 +23,6 @@ from optgeom.solvers.low_rank import solve_low_rank
 from optgeom.solvers.newton import NewtonResult, simplex, solve_by_homotopy, solve_newton
 from optgeom.solvers.separable import solve_separable
 
-SOLVERS = ("auto", "newton", "low-rank", "conic")
 Attempt = tuple[Certified, str, int]
 
 
@@ -84,7 +83,7 @@ def solve(
         raise InvalidInputError(
             f"`loss` must be a loss; got {type(loss).__name__} (for example SupCon(temperature=0.1))"
         )
-    _checks.choice("solver", solver, SOLVERS)
+    _checks.choice("solver", solver, choices.Solver)
     _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-8")
     _checks.real("backward_tolerance", backward_tolerance, above=0.0, hint="the default is 1e-8")
     if dim is not None:

@@ -7,10 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from optgeom import _checks
+from optgeom import _checks, choices
 from optgeom.errors import IncompatibleError
-
-ARCHITECTURES = ("mlp", "cnn", "resnet18")
 
 
 class MLP(nn.Sequential):
@@ -94,7 +92,7 @@ def make_encoder(arch: str, shape: tuple[int, ...], *, dim: int, seed: int = 0) 
     IncompatibleError
         A convolutional network for vectors.
     """
-    _checks.choice("arch", arch, ARCHITECTURES)
+    _checks.choice("arch", arch, choices.Architecture)
     _checks.integer("dim", dim, at_least=1)
     if arch != "mlp" and len(shape) != 3:
         raise IncompatibleError(

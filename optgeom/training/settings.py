@@ -10,12 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from optgeom import _checks
+from optgeom import _checks, choices
 from optgeom.errors import InvalidInputError
 
-OPTIMIZERS = ("adam", "sgd")
 DEVICES = ("auto", "cpu", "cuda")
-PRECISIONS = ("off", "bf16", "fp16")
 # Larger sizes need more memory, or more time, than any machine offers.
 LARGEST = {"accumulate": 1_000_000, "dim": 65_536, "batch": 100_000, "anchors": 10_000_000}
 LARGEST_RATE = 1e35  # the weights are of single precision
@@ -77,8 +75,8 @@ class Settings:
         _checks.integer("warmup", self.warmup, at_least=0)
         check_size("accumulate", self.accumulate)
         check_seed(self.seed)
-        _checks.choice("optimizer", self.optimizer, OPTIMIZERS)
-        _checks.choice("amp", self.amp, PRECISIONS)
+        _checks.choice("optimizer", self.optimizer, choices.Optimizer)
+        _checks.choice("amp", self.amp, choices.Precision)
         _checks.real("weight_decay", self.weight_decay, at_least=0.0, hint="0 for none")
         if self.clip_norm is not None:
             _checks.real("clip_norm", self.clip_norm, above=0.0, hint="None for no limit")
@@ -173,7 +171,7 @@ def check_precision(amp: str, device: torch.device) -> str:
     InvalidInputError
         It is not.
     """
-    _checks.choice("amp", amp, PRECISIONS)
+    _checks.choice("amp", amp, choices.Precision)
     if amp == "fp16" and device.type == "cpu":
         raise InvalidInputError(
             "`amp` must be bf16 or off on a CPU; got 'fp16' (its gradients need a scaler, which is for CUDA)"

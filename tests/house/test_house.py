@@ -21,7 +21,7 @@ ROOT = PACKAGE.parent
 # its verdict. Imports go to earlier lines, or stay within one line where its rooms are joined by "&"; rooms joined by
 # "|" do not know each other.
 ORDER = """
-errors
+errors & choices
 formatting & progress & _numerics & _checks
 inputs
 losses

@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from optgeom import _checks
+from optgeom import _checks, choices
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.metrics.pair_risk import cosines_of_rows
 from optgeom.embeddings.metrics.unit_rows import ENTRIES, normalised
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import align, from_gram
 
-LATENTS = ("cosine", "euclidean")
 # standard deviation, relative to the largest |s*|, below which s* is constant: a regular simplex has nothing to explain
 CONSTANT = 1e-6
 
@@ -51,7 +50,7 @@ def sample_similarity_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: st
         Tables that are not finite or of different lengths, fewer than three rows, or a zero row under the cosine.
     """
     given, target = _pair(rows, optimum)
-    if _checks.choice("latent", latent, LATENTS) == "cosine":
+    if _checks.choice("latent", latent, choices.Similarity) == "cosine":
         given, target = _unit("rows", given), _unit("optimum", target)
         return _r2(cosines_of_rows(given), cosines_of_rows(target), given.shape[0])
     return _r2(_distances(given), _distances(target), given.shape[0])
@@ -89,7 +88,7 @@ def procrustes_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: str = "co
     Generalized Procrustes analysis.
     """
     source, target = _pair(rows, optimum)
-    _checks.choice("latent", latent, LATENTS)
+    _checks.choice("latent", latent, choices.Similarity)
     centred = target - target.mean(axis=0)
     total = float(np.sum(centred**2))
     if total <= CONSTANT**2 * max(float(np.sum(target**2)), np.finfo(np.float64).tiny):

@@ -7,12 +7,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from optgeom import _checks
+from optgeom import _checks, choices
 from optgeom.errors import InvalidInputError
 from optgeom.training.losses.base import ContrastiveLoss, anchor_range, check_features
 from optgeom.training.losses.rows import Rows, Targets, row_terms
-
-SIMILARITIES = ("cosine", "euclidean")
 
 
 class TargetLoss(ContrastiveLoss):
@@ -33,7 +31,7 @@ class TargetLoss(ContrastiveLoss):
     shown: ClassVar[tuple[str, ...]] = ("temperature", "similarity", "singletons")
 
     def __init__(self, temperature: float, similarity: str, singletons: str) -> None:
-        _checks.choice("similarity", similarity, SIMILARITIES)
+        _checks.choice("similarity", similarity, choices.Similarity)
         super().__init__(temperature, singletons, normalize=similarity == "cosine")
         self.similarity = similarity
 

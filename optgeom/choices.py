@@ -1,0 +1,25 @@
+"""Words between which arguments and options choose, each set once for Python and the command line.
+
+This module imports nothing heavy, so that the help of the command line can be built from it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Solver = Literal["auto", "newton", "low-rank", "conic"]
+
+Scheme = Literal["supcon", "soft-supcon", "y-aware", "x-clr"]
+Similarity = Literal["cosine", "euclidean"]
+# Added to Euclidean dissimilarities until they are distances: to their squares, or to themselves.
+AdditiveConstant = Literal["lingoes", "cailliez"]
+
+# Which dimensions of the latents kappa is about, where positives share some of them.
+Convention = Literal["theory", "reported"]
+
+# How classes of embeddings find those of a geometry.
+Match = Literal["names", "hungarian"]
+
+Architecture = Literal["mlp", "cnn", "resnet18"]
+Optimizer = Literal["adam", "sgd"]
+Precision = Literal["off", "bf16", "fp16"]
