@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from optgeom.embeddings.metrics.class_metrics import (
     simplex_distance,
     singular_values_of_scatter,
 )
-from optgeom.embeddings.metrics.empirical_risk import within_term
+from optgeom.embeddings.metrics.empirical_risk import empirical_risk
 from optgeom.embeddings.metrics.metric import Definition, Metric
 from optgeom.embeddings.metrics.pair_risk import RiskEstimate
 from optgeom.embeddings.metrics.sample_metrics import ROWS, SampleMetrics, sample_metrics
@@ -36,7 +35,6 @@ from optgeom.embeddings.statistics.deviation import Deviations
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk, excess_risk, risk_of_products
 from optgeom.errors import IncompatibleError, InvalidInputError
-from optgeom.losses import SupCon, SupConFullBatch
 from optgeom.prototypes import from_gram
 
 NO_VIEWS = "the images have one view each"
@@ -192,21 +190,17 @@ class Embedding:
         return split, Metric.of(replace(within, value=whole)).noted(within.caveats())
 
     def _within_term(self) -> RiskEstimate:
-        classes = self.reference.geometry.classes
-        loss: Any = self.reference.loss
-        counts = None
-        if isinstance(loss, SupConFullBatch) and classes.counts is not None:
-            counts = classes.counts[self.places] * loss.views
-        return within_term(
+        classes, loss = self.reference.geometry.classes, self.reference.loss
+        assert loss is not None
+        return empirical_risk(
             self.balanced.rows,
             self.balanced.codes,
             loss,
-            self.directions.mean_gram,
             classes.proportions[self.places],
-            self.seed,
+            gram=self.directions.mean_gram,
+            seed=self.seed,
             groups=self.balanced.groups,
-            counts=counts,
-            batches=batches_of(loss),
+            counts=None if classes.counts is None else classes.counts[self.places],
         )
 
     def largest_cdnv(self) -> Array:
@@ -223,13 +217,6 @@ class Embedding:
         values = np.array([estimate.value for estimate in estimates])
         # A class of one image is nearest to itself.
         return np.where(self.moments.counts < 2, math.nan, values) if name == "nearest_mean" else values
-
-
-def batches_of(loss: Any) -> int:
-    """Batches of SupCon: about 32 000 anchors in all, between 4 and 32."""
-    if not isinstance(loss, SupCon) or loss.batch_size == math.inf:
-        return 32
-    return int(np.clip(2**15 // (loss.batch_size * loss.views), 4, 32))
 
 
 def _class_r2(embedding: Embedding) -> Metric:

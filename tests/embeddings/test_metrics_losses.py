@@ -11,12 +11,12 @@ import math
 import numpy as np
 import pytest
 from helpers.clouds import cloud, collapsed, supcon_by_hand, unit
+from helpers.row_losses import supcon_loss
 from scipy.special import logsumexp
 
 import optgeom as og
-from optgeom.embeddings.metrics.empirical_risk import empirical_risk, within_term
-from optgeom.embeddings.metrics.pair_risk import supcon_loss
-from optgeom.errors import IncompatibleError, InvalidInputError
+from optgeom.embeddings.metrics.empirical_risk import empirical_risk
+from optgeom.errors import InvalidInputError
 from optgeom.losses import GeneralizedContrastive
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.prototypes import simplex_vertices
@@ -68,10 +68,9 @@ def test_anchors_without_a_positive():
 
 def test_no_positive_anywhere():
     """Case 7: undefined, not 0."""
-    with pytest.raises(
-        InvalidInputError, match=r"some row a positive; got 4 rows, each of its own class \(SupCon is undefined, not 0"
-    ):
-        supcon_loss([POINT] * 4, [0, 1, 2, 3])
+    assert np.isnan(supcon_loss([POINT] * 4, [0, 1, 2, 3]).terms).all()
+    with pytest.raises(InvalidInputError, match=r"got only singletons \(SupCon is undefined, not 0"):
+        empirical_risk([POINT] * 4, [0, 1, 2, 3], og.SupConFullBatch(0.1))
 
 
 @pytest.mark.parametrize("tau", [0.01, 0.001])
@@ -308,7 +307,7 @@ def test_within_term_is_the_difference_of_the_two_risks(loss):
     order = np.argsort(program.groups.index)
     exponents = ((gram - np.diag(gram)[:, None]) / loss.temperature)[np.ix_(order, order)]
     population = float(np.sum(program.rows.anchor_weight * program.rows.value(exponents)))
-    found = within_term(rows, codes, loss, gram, batches=400)
+    found = empirical_risk(rows, codes, loss, gram=gram, batches=400)
     risk = empirical_risk(rows, codes, loss, batches=400)
     error = math.hypot(found.standard_error, risk.standard_error)
     assert abs(found.value - (risk.value - population)) < max(4 * error, 1e-9)
@@ -317,7 +316,7 @@ def test_within_term_is_the_difference_of_the_two_risks(loss):
         assert found.standard_error < risk.standard_error / 2
     # rows at class means have no spread within classes
     points = simplex_vertices(3)
-    exact = within_term(points[codes], codes, loss, points @ points.T)
+    exact = empirical_risk(points[codes], codes, loss, gram=points @ points.T)
     assert exact.value == pytest.approx(0, abs=1e-12)
 
 
@@ -330,8 +329,6 @@ ROWS, CODES = cloud((4, 3))
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: supcon_loss(ROWS, CODES, -1), "`temperature` must be > 0"),
-        (lambda: supcon_loss(ROWS, CODES, 0.1, "drop"), "`singletons` must be one of zero, skip"),
         (
             lambda: empirical_risk(ROWS, CODES, og.SupCon(), [0.5, 0.3, 0.2]),
             "must give every class a row; class 2 has none, 1 in all",
@@ -348,11 +345,11 @@ ROWS, CODES = cloud((4, 3))
             "`sampling` 'scl' needs negatives of other classes",
         ),
         (
-            lambda: within_term(ROWS, CODES, og.SupCon(), np.ones(2)),
+            lambda: empirical_risk(ROWS, CODES, og.SupCon(), gram=np.ones(2)),
             r"`gram` must be finite, \(C, C\); got shape \(2,\)",
         ),
         (
-            lambda: within_term(ROWS, CODES, og.SupCon(), np.full((2, 2), np.nan)),
+            lambda: empirical_risk(ROWS, CODES, og.SupCon(), gram=np.full((2, 2), np.nan)),
             "`gram` must be finite.*NaN or infinity",
         ),
     ],
@@ -371,17 +368,59 @@ def test_no_positive_in_any_batch():
         empirical_risk(rows, codes, og.SupCon(0.1, batch_size=3, views=1), batches=2)
 
 
-def test_a_loss_of_ones_own_is_refused():
-    class Softplus:
-        is_additive = True
+class LogSum:
+    """log(alpha + sum exp t), the psi of InfoNCE written as a user would."""
 
-        def value(self, t):
-            return np.logaddexp(0, t).sum(axis=-1)
+    def __init__(self, alpha):
+        self.alpha, self.is_additive = alpha, False
 
-        def derivative(self, t):
-            return 1 / (1 + np.exp(-t))
+    def value(self, t):
+        return np.logaddexp(np.log(self.alpha), logsumexp(t, axis=-1))
 
-    with pytest.raises(
-        IncompatibleError, match="must be SupCon, SupConFullBatch or InfoNCE; got GeneralizedContrastive"
-    ):
-        empirical_risk(ROWS, CODES, GeneralizedContrastive(Softplus(), 0.5, 1))
+    def derivative(self, t):
+        return np.exp(t) / (self.alpha + np.exp(t).sum(axis=-1, keepdims=True))
+
+
+class Softplus:
+    is_additive = True
+
+    def value(self, t):
+        return np.logaddexp(0, t).sum(axis=-1)
+
+    def derivative(self, t):
+        return 1 / (1 + np.exp(-t))
+
+
+@pytest.mark.parametrize("sampling", ["ucl", "scl"])
+def test_users_own_psi_has_the_draws_of_infonce(sampling):
+    """The same numbers from the same seed: only the formula of the loss is another."""
+    rows, codes = cloud((8, 5, 3))
+    own = GeneralizedContrastive(LogSum(0.5), 0.4, 3, sampling=sampling)
+    written = og.InfoNCE(0.4, 3, 0.5, sampling=sampling)
+    for gram in (None, 0.8 * np.eye(3) - 0.2):
+        found, expected = (
+            empirical_risk(rows, codes, loss, SHARES, gram=gram, batches=6, seed=3) for loss in (own, written)
+        )
+        assert found.value == pytest.approx(expected.value, rel=1e-12)
+        assert found.standard_error == pytest.approx(expected.standard_error, rel=1e-9)
+
+
+def test_users_own_additive_psi_is_the_double_sum():
+    """One negative by softplus: the mean over all pairs of rows, written out."""
+    rows, codes = cloud((6, 4, 3))
+    loss = GeneralizedContrastive(Softplus(), 0.5, 1)
+    found = empirical_risk(rows, codes, loss, SHARES, batches=3000, seed=1)
+    cosines = rows @ rows.T
+    expected = 0.0
+    for i, c in enumerate(codes):
+        own = [p for p in np.flatnonzero(codes == c) if p != i]
+        pulled = []
+        for p in own:
+            total = 0.0
+            for d, share in enumerate(SHARES):
+                others = own if d == c else np.flatnonzero(codes == d)
+                total += share * np.mean([np.logaddexp(0, (cosines[i, j] - cosines[i, p]) / 0.5) for j in others])
+            pulled.append(total)
+        expected += SHARES[c] / np.sum(codes == c) * np.mean(pulled)
+    assert abs(found.value - expected) < 5 * found.standard_error
+    assert found.standard_error < 0.01

@@ -10,9 +10,10 @@ import math
 import numpy as np
 import pytest
 from helpers.command_line import answer, refused, words
+from helpers.row_losses import supcon_loss
 
 import optgeom as og
-from optgeom.embeddings.metrics.pair_risk import supcon_loss
+from optgeom.embeddings.metrics.empirical_risk import empirical_risk
 
 POINT = [0.6, 0.8]
 PRINTED = 5e-7  # half a unit of the last digit of the table
@@ -77,8 +78,8 @@ def test_case_07_no_positive_anywhere_is_undefined(tmp_path) -> None:
     (tmp_path / "y.txt").write_text("0\n1\n2\n3\n")
     message = refused("loss", 3, "--labels", tmp_path / "y.txt", "--loss", "supcon-full")
     assert "no anchor has a positive: SupCon is undefined" in message
-    with pytest.raises(og.InvalidInputError, match=r"each of its own class \(SupCon is undefined, not 0"):
-        supcon_loss([POINT] * 4, [0, 1, 2, 3])
+    with pytest.raises(og.InvalidInputError, match=r"got only singletons \(SupCon is undefined, not 0"):
+        empirical_risk([POINT] * 4, [0, 1, 2, 3], og.SupConFullBatch(0.1))
 
 
 @pytest.mark.parametrize("tau", [0.01, 0.001])

@@ -1,29 +1,29 @@
-"""A loss as a sum over pairs of rows, weighted by their classes: what the empirical risk is where no batch is drawn."""
+"""A loss as a sum over pairs of rows, weighted by their classes: what the empirical risk is where no batch is drawn.
+
+The similarities come as a function that gives a block of rows of the (n, n) matrix, which is never held as a whole: of
+the rows themselves, or of the class means that stand for them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _checks
 from optgeom._numerics import Array, blocks, log_nonnegative, logsumexp_rows
 from optgeom.embeddings.metrics.metric import Estimate
 from optgeom.embeddings.metrics.unit_rows import ENTRIES, Index, UnitRows
-from optgeom.errors import InvalidInputError
-from optgeom.losses import InfoNCE, Loss, SupConFullBatch
-from optgeom.losses.law import explicit
-from optgeom.losses.supcon import SINGLETONS
+from optgeom.losses.on_rows import WHOLE, PairSum
 
 Cosines = Callable[[slice | Index], Array]
 Mask = npt.NDArray[np.bool_]
 
-
-NOTHING = "the loss itself, nothing left out"
+SEEDS = 3
+# A draw of negatives costs as many binomials as there are rows, so each round takes a part of the anchors.
+ANCHORS = 256
 
 
 @dataclass(frozen=True)
@@ -51,77 +51,16 @@ class RiskEstimate(Estimate):
     skipped: int = 0
     stand_ins: int = 0
     views_missing: bool = False
-    convention: str = NOTHING
+    convention: str = WHOLE
 
     def caveats(self) -> str | None:
         """What to know before the value is compared, in words."""
         parts = [
-            self.convention if self.convention != NOTHING else "",
+            self.convention if self.convention != WHOLE else "",
             "other images of the class stood for views" if self.views_missing else "",
             f"{self.stand_ins} rows stood in for themselves, their classes being too small" if self.stand_ins else "",
         ]
         return "; ".join(filter(None, parts)) or None
-
-
-@dataclass(frozen=True, eq=False)
-class BatchLoss:
-    """SupCon of one batch.
-
-    Attributes
-    ----------
-    value : float
-        Mean over the anchors: over all of them (`zero`), or over those that have a positive (`skip`).
-    terms : (n,)
-        Term of each anchor; nan where it has no positive.
-    anchors : int
-        n.
-    skipped : int
-        Anchors without a positive.
-    """
-
-    value: float
-    terms: Array
-    anchors: int
-    skipped: int
-
-
-def supcon_loss(rows: Any, codes: Any, temperature: float = 0.1, singletons: str = "zero") -> BatchLoss:
-    r"""SupCon (L_out, the anchor itself excluded) of one batch of unit rows, exactly:
-
-        term_i = log sum_{j != i} exp(z_i.z_j / T) - mean over positives p of z_i.z_p / T.
-
-    Parameters
-    ----------
-    rows : (n, d)
-        Unit rows in any floating type; all sums are float64.
-    codes : (n,)
-        Class of each row; SimCLR: the image of each row.
-    temperature : float
-        T > 0. Code that multiplies by T / T_base does so after.
-    singletons : {"zero", "skip"}
-        Anchors without a positive count as 0, or are left out of the mean.
-
-    Raises
-    ------
-    InvalidInputError
-        A parameter outside its domain, rows that are not unit rows, or a batch in which no anchor has a positive: it
-        has no loss.
-
-    References
-    ----------
-    Khosla et al. 2020, arXiv 2004.11362, equation 2.
-    """
-    temperature = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
-    _checks.choice("singletons", singletons, SINGLETONS)
-    found = UnitRows.of(rows, codes)
-    terms = supcon_terms(cosines_of_rows(found.take(slice(None))), found.codes, temperature)
-    skipped = int(np.isnan(terms).sum())
-    if skipped == found.n:
-        raise InvalidInputError(
-            f"`codes` must give some row a positive; got {found.n} rows, each of its own class (SupCon is undefined, not 0: add views)"
-        )
-    over = found.n if singletons == "zero" else found.n - skipped
-    return BatchLoss(float(np.nansum(terms) / over), terms, found.n, skipped)
 
 
 def cosines_of_rows(rows: Array) -> Cosines:
@@ -150,22 +89,21 @@ def supcon_terms(cosines: Cosines, codes: Index, temperature: float) -> Array:
     return terms
 
 
-def contrast_terms(cosines: Array, positives: Mask, log_weights: Array, log_alpha: float, temperature: float) -> Array:
+def contrast_terms(scaled: Array, positives: Mask, log_weights: Array, log_alpha: float) -> Array:
     r"""(b,) mean over the positives p of log( alpha + sum_j w_j exp((s_j - s_p)/tau) ).
 
     Parameters
     ----------
-    cosines, positives, log_weights : (b, n)
-        Similarities of b anchors, their positives (at least one each), and log w.
+    scaled, positives, log_weights : (b, n)
+        Similarities of b anchors over tau, their positives (at least one each), and log w.
     log_alpha : float
         -inf for alpha = 0.
     """
-    scaled = cosines / temperature
     total = logsumexp_rows(scaled + log_weights)
     number = positives.sum(axis=1)
     if log_alpha == -math.inf:
         return np.asarray(total - np.where(positives, scaled, 0.0).sum(axis=1) / number)
-    row, column = np.nonzero(positives)  # a small share of all entries, and logaddexp is dear
+    row, column = np.nonzero(positives)  # a small share of all entries, and logaddexp is expensive
     each = np.logaddexp(log_alpha, total[row] - scaled[row, column])
     return np.asarray(np.bincount(row, each, minlength=number.size) / number)
 
@@ -177,190 +115,104 @@ def positives_of(at: Index, codes: Index, images: Index | None) -> tuple[Mask, i
     are none either, the row itself, as if its class had collapsed.
     """
     local = np.arange(at.size)
-    found = codes[at][:, None] == codes[None, :]
-    found[local, at] = False
+    positives = codes[at][:, None] == codes[None, :]
+    positives[local, at] = False
     if images is not None:
-        others = found & (images[at][:, None] != images[None, :])
-        found = np.where(others.any(axis=1)[:, None], others, found)
-    alone = ~found.any(axis=1)
-    found[local[alone], at[alone]] = True
-    return found, int(alone.sum())
-
-
-SEEDS = 3
-ANCHORS = (
-    256  # a draw of negatives costs as many binomials as there are rows, so each round takes a part of the anchors
-)
-
-Mass = Callable[[Index], Array]
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """A loss as a sum over pairs: weight of each class of anchors, and the mass of the negatives of each class.
-
-    `mass(c)` is (b, C) for anchor classes c (b,): the mass on the rows of every class, that of the anchor's own
-    included.
-    """
-
-    anchor_weight: Array
-    mass: Mass
-    convention: str = NOTHING
-    skipped: int = 0
-
-
-def uniform(share: Array) -> Mass:
-    """Negatives from all classes, whatever the anchor."""
-    return lambda classes: np.broadcast_to(share, (classes.size, share.size)).copy()
-
-
-def law_of(loss: InfoNCE, share: Array) -> Mass:
-    """The law of the negatives of a loss.
-
-    Raises
-    ------
-    InvalidInputError
-        Negatives of other classes where there is one class, or an explicit law of another size.
-    """
-    if loss.negative_law is not None:
-        found = explicit(loss.negative_law, share.size)
-        matrix = found.other + np.diag(found.own)
-        return lambda classes: np.asarray(matrix[classes])
-    if loss.sampling == "ucl":
-        return uniform(share)
-    if share.size == 1:
-        raise InvalidInputError(
-            "`sampling` 'scl' needs negatives of other classes; got rows of one class (use sampling='ucl')"
-        )
-    before = np.concatenate([[0.0], np.cumsum(share)[:-1]])
-    after = np.concatenate([np.cumsum(share[::-1])[::-1][1:], [0.0]])
-    rest = before + after  # summed: 1 - share loses the digits of rare classes beside a large one
-
-    def mass(classes: Index) -> Array:
-        table = share[None, :] / rest[classes][:, None]
-        table[np.arange(classes.size), classes] = 0.0
-        return np.asarray(table)
-
-    return mass
-
-
-def full_batch(found: UnitRows, loss: SupConFullBatch, counts: Array | None) -> Pairs:
-    """SupCon of one batch that holds every sample, `counts` (C,) rows of each class; those of the images given by
-    default.
-
-    Raises
-    ------
-    InvalidInputError
-        Every class has one row.
-    """
-    number = found.image_counts.astype(np.float64) * loss.views if counts is None else counts
-    several = number > 1
-    if not several.any():
-        raise InvalidInputError(
-            "`counts` must hold a class with two rows or more; got only singletons (SupCon is undefined, not 0)"
-        )
-    weight = np.where(several, number, 0.0)
-
-    def mass(classes: Index) -> Array:
-        table = np.broadcast_to(number, (classes.size, number.size)).copy()
-        table[np.arange(classes.size), classes] -= 1.0
-        return table
-
-    return Pairs(
-        weight / (number.sum() if loss.singletons == "zero" else weight.sum()), mass, skipped=int(np.sum(~several))
-    )
+        others = positives & (images[at][:, None] != images[None, :])
+        positives = np.where(others.any(axis=1)[:, None], others, positives)
+    alone = ~positives.any(axis=1)
+    positives[local[alone], at[alone]] = True
+    return positives, int(alone.sum())
 
 
 def in_pairs(
-    found: UnitRows, loss: Loss, pairs: Pairs, seed: int, rounds: int, size: int, gram: Array | None
+    unit: UnitRows, pairs: PairSum, temperature: float, *, seed: int, rounds: int, size: int, gram: Array | None
 ) -> RiskEstimate:
     """Mean over `rounds` evaluations, on all rows or, above `size`, on three samples of them.
 
     Parameters
     ----------
+    unit : UnitRows
+    pairs : PairSum
+    temperature : float
+    seed, rounds, size : int
     gram : (C, C), optional
         Products of class means, whose loss over the same draws is subtracted.
     """
     rng = np.random.default_rng(seed)
-    whole = found.n <= size
+    whole = unit.n <= size
     values: list[float] = []
-    anchors, stand_ins, rows = 0, 0, found.n
+    anchors, stand_ins, rows = 0, 0, unit.n
     repeats = 1 if whole else SEEDS
-    per_sample = -(-rounds // repeats)
     for _ in range(repeats):
-        part = found if whole else found.subset(stratified(found.codes, found.num_classes, size, rng))
+        part = unit if whole else unit.subset(stratified(unit.codes, unit.num_classes, size, rng))
         rows = min(rows, part.n)
-        took = [_round(part, loss, pairs, rng, gram) for _ in range(per_sample)]
-        drawn = [value for value, _, _ in took]
-        values += drawn if whole else [float(np.mean(drawn))]
-        anchors += sum(number for _, number, _ in took)
-        stand_ins += sum(alone for _, _, alone in took)
-    held = Estimate.exact(values[0], rows) if len(values) == 1 else Estimate.of_repeats(values, rows)
-    several_views = isinstance(loss, SupConFullBatch) and loss.views > 1
-    missing = several_views and not found.has_views
+        drawn = [_Round(part, pairs, temperature, rng, gram) for _ in range(-(-rounds // repeats))]
+        means = [one.value for one in drawn]
+        values += means if whole else [float(np.mean(means))]
+        anchors += sum(one.anchors for one in drawn)
+        stand_ins += sum(one.stand_ins for one in drawn)
+    mean = Estimate.exact(values[0], rows) if len(values) == 1 else Estimate.of_repeats(values, rows)
     return RiskEstimate(
-        held.value,
-        held.standard_error,
+        mean.value,
+        mean.standard_error,
         rows,
         anchors=anchors,
         skipped=pairs.skipped,
         stand_ins=stand_ins,
-        views_missing=missing,
+        views_missing=pairs.views > 1 and not unit.has_views,
         convention=pairs.convention,
     )
 
 
-def _round(
-    part: UnitRows, loss: Loss, pairs: Pairs, rng: np.random.Generator, gram: Array | None
-) -> tuple[float, int, int]:
-    """One evaluation over anchors: (value, anchors, anchors that stand in for themselves)."""
-    per_class = part.counts.astype(np.float64)
-    weight = (pairs.anchor_weight / per_class)[part.codes]
-    finite = isinstance(loss, InfoNCE) and loss.negatives != math.inf
-    chosen = np.flatnonzero(weight > 0)
-    if finite and chosen.size > ANCHORS:
-        chosen = np.sort(rng.choice(part.n, ANCHORS, p=weight / weight.sum()))
-        weight = np.full(part.n, weight.sum() / ANCHORS)
-    images = None if isinstance(loss, SupConFullBatch) else part.images
-    log_alpha = float(log_nonnegative(loss.alpha)) if isinstance(loss, InfoNCE) else -math.inf
-    rows = part.take(slice(None))
-    similar: Sequence[Cosines] = [cosines_of_rows(rows)]
-    if gram is not None:
-        similar = [*similar, cosines_of_classes(gram, part.codes)]
-    total, alone = 0.0, 0
-    for block in blocks(chosen.size, part.n, ENTRIES):
-        at = chosen[block]
-        positives, stands = positives_of(at, part.codes, images)
-        alone += stands
-        log_weights = _log_weights(part.codes, per_class, at, positives, pairs.mass(part.codes[at]), loss, rng)
-        terms = [
-            contrast_terms(cosines(at), positives, log_weights, log_alpha, loss.temperature) for cosines in similar
-        ]
-        total += float(np.sum(weight[at] * (terms[0] if gram is None else terms[0] - terms[1])))
-    return total, int(chosen.size), alone
+class _Round:
+    """One evaluation over anchors.
 
-
-def _log_weights(
-    codes: Index,
-    per_class: Array,
-    at: Index,
-    positives: npt.NDArray[np.bool_],
-    mass: Array,
-    loss: Loss,
-    rng: np.random.Generator,
-) -> Array:
-    """(b, n) log weight of each row as a negative.
-
-    The mass of its class, or a draw of it, over the rows of the class.
+    Attributes
+    ----------
+    value : float
+    anchors : int
+    stand_ins : int
+        Anchors that stand in for themselves.
     """
+
+    def __init__(
+        self, part: UnitRows, pairs: PairSum, temperature: float, rng: np.random.Generator, gram: Array | None
+    ) -> None:
+        per_class = part.counts.astype(np.float64)
+        weight = (pairs.anchor_weight / per_class)[part.codes]
+        chosen = np.flatnonzero(weight > 0)
+        if pairs.draws is not None and chosen.size > ANCHORS:
+            chosen = np.sort(rng.choice(part.n, ANCHORS, p=weight / weight.sum()))
+            weight = np.full(part.n, weight.sum() / ANCHORS)
+        images = None if pairs.whole_batch else part.images
+        similar = [(1.0, cosines_of_rows(part.take(slice(None))))]
+        if gram is not None:
+            similar.append((-1.0, cosines_of_classes(gram, part.codes)))
+        self.value, self.anchors, self.stand_ins = 0.0, int(chosen.size), 0
+        for block in blocks(chosen.size, part.n, ENTRIES):
+            at = chosen[block]
+            positives, alone = positives_of(at, part.codes, images)
+            self.stand_ins += alone
+            masses = _masses(part.codes, per_class, at, positives, pairs.mass(part.codes[at]))
+            counts = masses if pairs.draws is None else _drawn(masses, pairs.draws, rng)
+            for sign, cosines in similar:
+                scaled = cosines(at) / temperature
+                if pairs.psi is None:
+                    factor = 1.0 if pairs.draws is None else pairs.draw_weight
+                    log_alpha = float(log_nonnegative(pairs.alpha))
+                    terms = contrast_terms(scaled, positives, log_nonnegative(counts * factor), log_alpha)
+                else:
+                    terms = _psi_terms(scaled, positives, counts, pairs.psi)
+                self.value += sign * float(np.sum(weight[at] * terms))
+
+
+def _masses(codes: Index, per_class: Array, at: Index, positives: Mask, mass: Array) -> Array:
+    """(b, n) mass of each row as a negative: that of its class over the rows of the class, of the own over positives."""
     each = (mass / per_class[None, :])[:, codes]
     own = mass[np.arange(at.size), codes[at]] / positives.sum(axis=1)
     same = codes[at][:, None] == codes[None, :]
-    each = np.where(same, np.where(positives, own[:, None], 0.0), each)
-    if not isinstance(loss, InfoNCE) or loss.negatives == math.inf:
-        return log_nonnegative(each)
-    factor = 1.0 if loss.negatives_reduction == "sum" else 1.0 / loss.negatives
-    return log_nonnegative(_drawn(each, int(loss.negatives), rng) * factor)
+    return np.where(same, np.where(positives, own[:, None], 0.0), each)
 
 
 def _drawn(masses: Array, number: int, rng: np.random.Generator) -> Array:
@@ -369,12 +221,23 @@ def _drawn(masses: Array, number: int, rng: np.random.Generator) -> Array:
         return rng.multinomial(number, masses / masses.sum(axis=1, keepdims=True)).astype(np.float64)
     # A binomial for each of n rows costs more than finding a few draws in the cumulative law.
     law = np.cumsum(masses, axis=1)
-    found = np.empty_like(masses)
+    counts = np.empty_like(masses)
     for anchor, cumulative in enumerate(law):
         # In (0, total] and from the left: neither rounding nor a row without mass is ever hit.
         at = np.searchsorted(cumulative, (1.0 - rng.random(number)) * cumulative[-1], side="left")
-        found[anchor] = np.bincount(at, minlength=cumulative.size)
-    return found
+        counts[anchor] = np.bincount(at, minlength=cumulative.size)
+    return counts
+
+
+def _psi_terms(scaled: Array, positives: Mask, counts: Array, psi: Callable[[Array], Array]) -> Array:
+    """(b,) mean over the positives p of psi((s_j - s_p)/tau over the drawn negatives j)."""
+    terms = np.empty(len(scaled))
+    for anchor, row in enumerate(scaled):
+        negatives = np.repeat(row, counts[anchor].astype(np.intp))
+        own = row[positives[anchor]]
+        parts = blocks(own.size, negatives.size, ENTRIES)
+        terms[anchor] = sum(float(psi(negatives - own[part, None]).sum()) for part in parts) / own.size
+    return terms
 
 
 def stratified(codes: Index, num_classes: int, size: int, rng: np.random.Generator) -> Index:
