@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -269,3 +271,15 @@ def test_a_shift_of_vectors():
 def test_a_full_batch_of_another_size():
     with pytest.raises(IncompatibleError, match="`batch` must be all 60 samples for a full batch; got 8"):
         train_encoder(blobs(), og.SupConFullBatch(0.5), batch=8)
+
+
+def test_a_run_of_0_1_0_is_resumed(tmp_path):
+    # Its checkpoint, of step 13 of 40, was written by version 0.1.0 (commit 1575dda) with these options.
+    options = (*FEATURES, "--loss", "infonce", "--negatives", "2", "--anchors", "32")
+    options += ("--steps", "40", "--average-from", "0.2", "--log-every", "10")
+    shutil.copytree(Path(__file__).parents[1] / "data" / "files-0.1.0" / "run", tmp_path / "run")
+    resumed = trained(*options, "--out", str(tmp_path / "run"), "--resume")
+    whole = trained(*options)
+    assert [record["step"] for record in read_log(tmp_path / "run" / "log.jsonl")] == [10, 20, 30, 40]
+    np.testing.assert_allclose(resumed["gram"], whole["gram"], rtol=0, atol=1e-12)
+    assert resumed["losses"]["final"] == pytest.approx(whole["losses"]["final"], rel=1e-12)
