@@ -12,7 +12,6 @@ import typer
 
 from optgeom.choices import Architecture
 from optgeom_cli import train_options as options
-from optgeom_cli.loss_input import LossName
 from optgeom_cli.output import UsageError, emit_json, exit_on_error
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 
@@ -58,15 +57,13 @@ def features(
     """
     if exact:
         run_options.refuse_with_exact(ctx)
-    if options.was_given(ctx, "anchors") and loss_options.loss is not LossName.INFONCE:
-        raise UsageError(
-            "--anchors goes with --loss infonce; batches of supcon have --batch-size images (give that one)"
-        )
+    classes, loss = class_options.read(), loss_options.read()
+    if options.was_given(ctx, "anchors") and "negatives" not in {option.name for option in loss.options()}:
+        raise UsageError("--anchors goes with --loss infonce; this loss contrasts whole batches (leave it out)")
     run_options.check_outputs()
     from optgeom.training import require_torch
 
     require_torch()
-    classes, loss = class_options.read(), loss_options.read()
     run_options.use_threads()
     from optgeom.training.features import train_features
 

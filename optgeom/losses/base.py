@@ -24,8 +24,6 @@ from optgeom.losses.options import Option
 from optgeom.losses.rows import RowLoss
 
 if TYPE_CHECKING:
-    import torch
-
     from optgeom.inputs.classes import ClassDistribution, ClassGroups
     from optgeom.training.class_batches import ClassBatchLoss
     from optgeom.training.losses import ContrastiveLoss
@@ -268,7 +266,7 @@ class Loss(ABC):
         """The loss that batches of `batch` images have: itself, but for a limit of large batches."""
         return self
 
-    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss | torch.nn.Module:
+    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
         """The torch module whose expectation is the risk; raises `IncompatibleError` where no finite batch has it."""
         raise IncompatibleError(
             f"`loss` must have finite batches and negatives, ucl or scl, for an encoder; got {type(self).__name__} (give their number)"

@@ -35,6 +35,9 @@ MEASURED_ROWS = 20000  # of the training data, for the distance in the log
 class EncoderWithLoss(torch.nn.Module):
     """An encoder with its loss, so that a checkpoint has the state of both."""
 
+    encoder: torch.nn.Module
+    loss: ContrastiveLoss
+
     def __init__(self, encoder: torch.nn.Module, loss: ContrastiveLoss) -> None:
         super().__init__()
         self.encoder, self.loss = encoder, loss
@@ -67,6 +70,8 @@ class EncoderTask(Task):
     IncompatibleError
         A loss that cannot be trained on batches, or whose batch size is not the given one.
     """
+
+    module: EncoderWithLoss
 
     def __init__(
         self,

@@ -273,8 +273,9 @@ class Loop:
 class IterateAverage:
     """Mean of the parameters over the steps at which `add` was called (Polyak and Juditsky 1992).
 
-    Not `torch.optim.swa_utils.AveragedModel`, whose arithmetic this is: that one counts in a tensor, so that 1/n is
-    rounded to single precision, which float64 parameters show, and every step waits for a CUDA device.
+    With the arithmetic of `torch.optim.swa_utils`, but without its `AveragedModel`: that one counts in a tensor, from
+    which the same function takes 1/n in single precision (a relative error of 2e-8 in float64 parameters), and which it
+    copies to a CUDA device at every step, where a run must not wait.
 
     Parameters
     ----------
@@ -314,7 +315,7 @@ class IterateAverage:
         self._means = [mean.to(parameter.device, copy=True) for mean, parameter in pairs]
 
 
-def _optimizer(parameters: list[torch.nn.Parameter], settings: Settings, where: torch.device) -> Any:
+def _optimizer(parameters: list[torch.nn.Parameter], settings: Settings, where: torch.device) -> torch.optim.Optimizer:
     # The fused ones skip a step with infinite gradients by themselves; with the others the scaler of half precision
     # waits for the device.
     common: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}

@@ -212,11 +212,19 @@ class GeometryMonitor(Metric):
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add what another monitor of the same geometry has seen, as another process would."""
-        other = incoming_state.table if isinstance(incoming_state, GeometryMonitor) else dict(incoming_state)["table"]
-        if other.shape[0] != self.table.shape[0]:
-            came = other.shape[0] - EXTRA_ROWS
+        if isinstance(incoming_state, GeometryMonitor):
+            other = incoming_state.table
+        elif isinstance(incoming_state, Metric):
             raise InvalidInputError(
-                f"`incoming_state` must be of {self.num_classes} classes; got {came} (monitor the same geometry)"
+                "`incoming_state` must be a GeometryMonitor or its state; "
+                f"got {type(incoming_state).__name__} (merge metrics of one kind)"
+            )
+        else:
+            other = incoming_state["table"]
+        if other.shape[0] != self.table.shape[0]:
+            raise InvalidInputError(
+                f"`incoming_state` must be of {self.num_classes} classes; got {other.shape[0] - EXTRA_ROWS} "
+                "(monitor the same geometry)"
             )
         ours, theirs = _widened([self.table, other.to(self.table.device)])
         self.table = ours + theirs
@@ -271,7 +279,7 @@ def _entries(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return entries, squares
 
 
-def _solved(geometry: Any, loss: Any) -> Geometry:
+def _solved(geometry: object, loss: Loss | None) -> Geometry:
     if isinstance(geometry, Geometry):
         if loss is not None:
             raise InvalidInputError("`loss` must be left out with a Geometry; got both (the geometry holds its loss)")

@@ -59,7 +59,7 @@ class PopulationRisk(torch.nn.Module):
     def forward(self, means: Tensor) -> Tensor:
         """Risk at means (C, d), brought to length 1 first."""
         unit = torch.nn.functional.normalize(means.double(), dim=1)
-        risk: Tensor = _Risk.apply(unit, self.program)
+        risk: Tensor = _Risk.apply(unit, self.program)  # type: ignore[no-untyped-call]
         return risk
 
     def gram(self, means: Tensor) -> Array:
@@ -159,14 +159,21 @@ def train_population(
     means = torch.nn.functional.normalize(start, dim=1) * frequent.sqrt().clamp_min(SHORTEST)[:, None]
     means.requires_grad_(True)
     first = _gradient(objective, means)
-    limits = {"max_iter": ROUND, "max_eval": 4 * ROUND, "tolerance_grad": 0.0, "tolerance_change": 0.0}
-    optimizer = torch.optim.LBFGS([means], history_size=60, line_search_fn="strong_wolfe", **limits)
+    optimizer = torch.optim.LBFGS(
+        [means],
+        max_iter=ROUND,
+        max_eval=4 * ROUND,
+        history_size=60,
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
     # At low temperature the objective is flat: in its own unit the first step would be lost in rounding.
     unit = 1.0 / max(first, np.finfo(np.float64).tiny)
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        value = objective(means) * unit
+        value: Tensor = objective(means) * unit
         value.backward()
         return value
 

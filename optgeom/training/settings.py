@@ -179,13 +179,12 @@ def check_precision(amp: str, device: torch.device) -> str:
     return amp
 
 
-def autocast(amp: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+def autocast(amp: str, device: torch.device) -> contextlib.AbstractContextManager[object]:
     """Context of a forward pass in this precision."""
     if amp == "off":
         return contextlib.nullcontext()
     kind = torch.bfloat16 if amp == "bf16" else torch.float16
-    context: contextlib.AbstractContextManager[Any] = torch.autocast(device.type, dtype=kind)
-    return context
+    return torch.autocast(device.type, dtype=kind)
 
 
 def to_device(numbers: Tensor, device: torch.device) -> Tensor:

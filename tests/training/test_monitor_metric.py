@@ -13,7 +13,7 @@ import optgeom as og
 from optgeom.errors import InvalidInputError
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("torchmetrics")
+torchmetrics = pytest.importorskip("torchmetrics")
 
 from helpers.monitored import GEOMETRY, assert_same, data, fed, tensors  # noqa: E402
 
@@ -89,6 +89,8 @@ def test_merging_is_seeing_the_union():
     assert_same(parts[0].compute(), whole.compute())
     with pytest.raises(InvalidInputError, match=r"`incoming_state` must be of 4 classes; got 3"):
         fresh.merge_state(GeometryMonitor(og.ClassDistribution.from_counts([5, 5, 5]), og.SupCon(0.5)))
+    with pytest.raises(InvalidInputError, match=r"`incoming_state` must be a GeometryMonitor .*; got MeanMetric"):
+        fresh.merge_state(torchmetrics.MeanMetric())
 
 
 def test_pickle_and_copies():

@@ -81,7 +81,7 @@ def row_terms(z: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     """
     # Autocast would turn the products into half precision, of which exp(s) has no correct digit at small T.
     with torch.autocast(z.device.type, enabled=False):
-        log_sum, pulled, mass = _RowTerms.apply(z, rows)
+        log_sum, pulled, mass = _RowTerms.apply(z, rows)  # type: ignore[no-untyped-call]
     return log_sum, pulled, mass
 
 
