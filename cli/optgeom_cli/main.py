@@ -1,6 +1,6 @@
-"""The `optgeom` command: one function a file, registered here.
+"""The `optgeom` command: one function per file, registered here.
 
-Command files import optgeom, rich and everything slow inside their functions, so that `optgeom --help` answers at once.
+Command files import optgeom, rich and everything slow inside their functions, so that `optgeom --help` is fast.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _one_line() -> Iterator[None]:
     try:
         yield
     except _WrongOptions as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # not an error to explain: its message is the whole help
+        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
             raise
         where = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
         notice(error.format_message().rstrip(".") + where)
@@ -44,7 +44,7 @@ def _one_line() -> Iterator[None]:
 
 
 class Commands(TyperGroup):
-    """Wrong options end like every other error: one line on stderr, where click would print the usage as well."""
+    """Report wrong options like every other error: one line on stderr, without the usage that click prints."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Parse what stands before the command."""
@@ -72,7 +72,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-# One line a command, in the order of the help.
+# One line per command, in the order of the help.
 app.command("solve")(solve)
 app.command("loss")(loss)
 app.command("threshold")(threshold)
@@ -85,8 +85,8 @@ app.add_typer(train, name="train")
 app.command("profiles")(profiles)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         import importlib.metadata
 
         try:
@@ -100,7 +100,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Exact optimal class-mean geometries of contrastive learning on imbalanced data, with certificates."""

@@ -33,7 +33,7 @@ def realize(
         typer.Option(
             "--labels",
             metavar="FILE",
-            help="Labels for --scheme: classes, or numbers (.npy, or .csv with a row a sample).",
+            help="Labels for --scheme: classes, or numbers (.npy, or .csv with one row per sample).",
         ),
     ] = None,
     label_column: Annotated[
@@ -91,7 +91,10 @@ def realize(
         ),
     ] = None,
 ) -> None:
-    """Does an embedding attain the entropic bound of these weights, in which dimension, and if none does, what is the optimum?"""
+    """Does an embedding attain the entropic bound of these weights, and in which dimension?
+
+    If none does, what is the optimum?
+    """
     if out is not None:
         if out.suffix.lower() not in (".npy", ".csv"):
             raise UsageError(f"--out must end in .npy, .csv; got {str(out)!r}")
@@ -106,16 +109,16 @@ def realize(
         "temperature": label_temperature,
         "paper": paper_form or None,
     }
-    held, notes = _read(weights, labels, scheme, label_column or [], parameters)
+    sample_weights, notes = _read_weights(weights, labels, scheme, label_column or [], parameters)
 
     from optgeom.errors import NotCertifiedError
     from optgeom.realization.api import realize as run
 
     failure: NotCertifiedError | None = None
     try:
-        with working(f"realizing {held.n} samples"):
-            found = run(
-                held,
+        with working(f"realizing {sample_weights.n} samples"):
+            realization = run(
+                sample_weights,
                 similarity,
                 temperature=temperature,
                 dim=dim,
@@ -124,28 +127,28 @@ def realize(
                 constant=constant,
             )
     except NotCertifiedError as error:
-        found, failure, out, plot = error.geometry, error, None, None
+        realization, failure, out, plot = error.geometry, error, None, None
     if out is not None:
-        _write(found, out, dim)
+        _write(realization, out, dim)
     if plot is not None:
         from optgeom.plotting import save_figure
         from optgeom.plotting.realization import plot_realization
 
-        save_figure(plot_realization(found), plot)
+        save_figure(plot_realization(realization), plot)
     if json_output:
-        content = found.as_dict()
+        content = realization.as_dict()
         emit_json({**content, "notes": [*content["notes"], *notes]})
     else:
-        print_summary(_lines(found, notes, [path for path in (out, plot) if path is not None]))
+        print_summary(_lines(realization, notes, [path for path in (out, plot) if path is not None]))
     if failure is not None:
         notice(f"{failure}; no file is written")
         raise typer.Exit(ExitCode.NOT_CERTIFIED)
 
 
-def _read(
+def _read_weights(
     weights: Path | None, labels: Path | None, scheme: Scheme | None, columns: list[str], parameters: dict[str, Any]
 ) -> tuple[Weights, list[str]]:
-    """The weights, and what a user may not have meant."""
+    """Weights from the options, and notes about defaults that the user may not have meant."""
     if (weights is None) == (labels is None):
         raise UsageError("give --weights FILE, or --labels FILE with --scheme (exactly one of the two)")
     from optgeom.realization.weights import Weights
@@ -162,7 +165,8 @@ def _read(
     if scheme in _CLASS_SCHEMES:
         if columns:
             raise UsageError(
-                "--label-column belongs to --scheme y-aware and x-clr (classes are the column named label, y, target or class)"
+                "--label-column belongs to --scheme y-aware and x-clr "
+                "(classes are the column named label, y, target or class)"
             )
         from optgeom.inputs.tables import read_labels
 
@@ -181,15 +185,16 @@ def _read(
         )
     if scheme == "x-clr" and parameters["temperature"] is None:
         raise UsageError("--scheme x-clr needs --label-temperature (tau' of exp(cos(yi, yj) / tau'))")
-    held = Weights.by_name(scheme, values, **parameters)
+    sample_weights = Weights.by_name(scheme, values, **parameters)
     if scheme == "y-aware" and parameters["bandwidth"] is None:
         import numpy as np
 
         spread = float(np.sqrt(np.var(np.asarray(values, dtype=np.float64), axis=0).sum()))
         notes.append(
-            f"bandwidth 1, the default; the labels have standard deviation {spread:.3g} (--bandwidth says what counts as near)"
+            f"bandwidth 1, the default; the labels have standard deviation {spread:.3g} "
+            "(--bandwidth sets which labels count as near)"
         )
-    return held, notes
+    return sample_weights, notes
 
 
 def _matrix(path: Path) -> Any:
@@ -210,14 +215,14 @@ def _matrix(path: Path) -> Any:
         ) from error
 
 
-def _write(found: Realization, path: Path, dim: int | None) -> None:
+def _write(realization: Realization, path: Path, dim: int | None) -> None:
     import io
 
     import numpy as np
 
     from optgeom.inputs import files
 
-    table = (found if found.cailliez is None else found.cailliez).embedding(dim)
+    table = (realization if realization.cailliez is None else realization.cailliez).embedding(dim)
     buffer = io.BytesIO()
     if path.suffix.lower() == ".npy":
         np.save(buffer, table, allow_pickle=False)
@@ -226,43 +231,42 @@ def _write(found: Realization, path: Path, dim: int | None) -> None:
     files.write_bytes(path, buffer.getvalue())
 
 
-def _lines(found: Realization, notes: list[str], files: list[Path]) -> Iterable[tuple[str, str]]:
-    scheme = found.weights.scheme
+def _lines(realization: Realization, notes: list[str], files: list[Path]) -> Iterable[tuple[str, str]]:
+    scheme = realization.weights.scheme
     details = ", ".join(
         "the paper's form" if key == "paper" else f"{key} {value}"
         for key, value in scheme.items()
         if key != "name" and value is not False
     )
     named = str(scheme.get("name", "weights")) + (f" ({details})" if details else "")
-    yield "Weights", f"{named}, {found.n} samples, {found.weights.sizes.size} distinct"
+    yield "Weights", f"{named}, {realization.n} samples, {realization.weights.sizes.size} distinct"
     yield (
         "Similarity",
-        f"{found.similarity}, temperature {found.temperature:g}"
-        + ("" if found.dim is None else f", dimension {found.dim}"),
+        f"{realization.similarity}, temperature {realization.temperature:g}"
+        + ("" if realization.dim is None else f", dimension {realization.dim}"),
     )
-    yield "Verdict", f"{found.regime}: {found.verdict.reason}"
-    yield "Also" if found.verdict.unique else "To change it", found.verdict.remedy
-    yield "Entropic bound", f"{found.entropic_bound:.12g}"
-    if found.bracket is not None:
-        yield (
-            "Best found",
-            f"{found.optimal_loss:.12g} (a bracket: no embedding goes below {found.bracket[0]:.12g}; not certified)",
-        )
+    yield "Verdict", f"{realization.regime}: {realization.verdict.reason}"
+    yield "Also" if realization.verdict.unique else "To change it", realization.verdict.remedy
+    yield "Entropic bound", f"{realization.entropic_bound:.12g}"
+    if realization.bracket is not None:
+        bound = f"no embedding goes below {realization.bracket[0]:.12g}"
+        yield "Best found", f"{realization.optimal_loss:.12g} (a bracket: {bound}; not certified)"
     else:
-        yield "Optimal loss", f"{found.optimal_loss:.12g}, {found.gap_to_bound:.3g} above the bound"
-        held = f"within {max(found.optimal_loss - found.lower_bound, 0.0):.1e} of the optimum"
-        yield "Certificate", ("certified: " if found.certified else "NOT certified: ") + held
-    if found.rank is not None:
+        yield "Optimal loss", f"{realization.optimal_loss:.12g}, {realization.gap_to_bound:.3g} above the bound"
+        distance = f"within {max(realization.optimal_loss - realization.lower_bound, 0.0):.1e} of the optimum"
+        yield "Certificate", ("certified: " if realization.certified else "NOT certified: ") + distance
+    if realization.rank is not None:
         yield (
             "Dimension",
-            f"{found.rank}" + ("; the only geometry, up to rotation and reflection" if found.unique else ""),
+            f"{realization.rank}"
+            + ("; the only geometry, up to rotation and reflection" if realization.unique else ""),
         )
-    if found.cailliez is not None:
-        other = found.cailliez
+    if realization.cailliez is not None:
+        other = realization.cailliez
         where = f"{other.dimension} dimension" + ("" if other.dimension == 1 else "s")
         missed = f"loss {other.loss:.12g}, {other.gap_to_bound:.3g} above the bound"
         yield "Cailliez", f"{other.constant:.6g} added to distances: {where}, {missed}"
-    for note in (*found.weights.notes, *notes):
+    for note in (*realization.weights.notes, *notes):
         yield "Note", note
     for path in files:
         yield "Written", str(path)

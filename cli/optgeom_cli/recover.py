@@ -62,14 +62,14 @@ def recover(
         ),
     ] = None,
 ) -> None:
-    """Do these positives let the contrastive loss recover the latents.
+    """Do these positives let the contrastive loss recover the latents?
 
     If not, what is optimal instead, and what does a correction do?
     """
     options = {"--latent-dim": latent_dim, "--kappa": kappa, "--fixed": fixed, "--max-angle": max_angle}
     given = [option for option, value in options.items() if value is not None]
     if pairs is not None and given:
-        raise UsageError(f"{', '.join(given)} and --pairs exclude each other: these are found from the pairs")
+        raise UsageError(f"{', '.join(given)} and --pairs exclude each other: these are estimated from the pairs")
     if pairs is None and resolution is not None:
         raise UsageError("--resolution belongs to --pairs; a law given by options fixes what --fixed says, exactly")
     if max_angle is not None and fixed:
@@ -94,7 +94,7 @@ def recover(
     failure: NotCertifiedError | None = None
     try:
         with working("solving for the optimal maps"):
-            found = run(
+            recovery = run(
                 latent_dim=size,
                 kappa=kappa,
                 temperature=temperature,
@@ -110,17 +110,17 @@ def recover(
                 tolerance=tolerance,
             )
     except NotCertifiedError as error:
-        found, failure = error.geometry, error
+        recovery, failure = error.geometry, error
     written = plot if failure is None else None
     if written is not None:
         from optgeom.plotting import save_figure
         from optgeom.plotting.recovery import plot_recovery
 
-        save_figure(plot_recovery(found), written)
+        save_figure(plot_recovery(recovery), written)
     if json_output:
-        emit_json(found.as_dict())
+        emit_json(recovery.as_dict())
     else:
-        print_summary([*recovery_lines(found), *([] if written is None else [("Written", str(written))])])
+        print_summary([*recovery_lines(recovery), *([] if written is None else [("Written", str(written))])])
     if failure is not None:
         notice(str(failure) + (" (no file was written)" if plot else ""))
         raise typer.Exit(ExitCode.NOT_CERTIFIED)

@@ -36,12 +36,12 @@ class ClassOptions:
 
     @property
     def given(self) -> bool:
-        """Whether any of them was used, so that a command to which classes are optional must read them."""
+        """True if any of them was given; a command to which classes are optional must then read them."""
         return self != ClassOptions()
 
     @property
     def source(self) -> str | None:
-        """What to call the classes: the profile or the file that they come from."""
+        """Name of the classes: the profile or the file that they come from."""
         return self.profile or next((str(path) for path in (self.counts_file, self.labels) if path is not None), None)
 
     def read(self) -> ClassDistribution:
@@ -69,7 +69,7 @@ class LossOptions:
 
     @property
     def given(self) -> bool:
-        """Whether any of them was used, be it with the value that it has by default."""
+        """True if any of them was given, even with its default value."""
         return self != LossOptions()
 
     def read(self) -> Loss:
@@ -82,7 +82,7 @@ class LossOptions:
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with its arguments that are dataclasses spread out into the options that they stand for."""
+    """Replace the arguments of a command that are dataclasses by their fields, as options."""
     hints = typing.get_type_hints(command, include_extras=True)
     spread: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []
@@ -102,11 +102,11 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        held = {
+        grouped = {
             name: kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
             for name, kind in spread.items()
         }
-        command(**held, **given)
+        command(**grouped, **given)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

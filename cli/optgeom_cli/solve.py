@@ -101,10 +101,10 @@ def solve(
     _write(geometry, targets, dim)
     margin, margin_line = _collapse_margin(classes, chosen)
     if json_output:
-        found = geometry.as_dict(full or None)
+        content = geometry.as_dict(full or None)
         if margin is None and margin_line is not None:
-            found["notes"].append(f"collapse_margin: {margin_line}")
-        emit_json({**found, "collapse_margin": None if margin is None else margin.as_dict()})
+            content["notes"].append(f"collapse_margin: {margin_line}")
+        emit_json({**content, "collapse_margin": None if margin is None else margin.as_dict()})
     else:
         from optgeom_cli.solve_report import report
 

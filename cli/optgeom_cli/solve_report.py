@@ -1,4 +1,4 @@
-"""The terminal table of `optgeom solve`, for readers who never saw the theory."""
+"""The terminal table of `optgeom solve`, for readers who do not know the theory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def report(
     out.width = min(out.width, MOST_COLUMNS)
     with out.capture() as captured:
         _print(out, geometry, source, files, collapse)
-    # rich fills every line up with blanks, which get in the way of copying and comparing.
+    # rich pads every line with blanks, which get in the way of copying and comparing.
     typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
 
 
@@ -116,7 +116,7 @@ def _all_equal(geometry: Geometry) -> bool:
 
 
 def degrees(angle: float, geometry: Geometry) -> str:
-    """An angle with as many decimals as it takes to tell the angles of this geometry apart."""
+    """An angle with as many decimals as distinguish the angles of this geometry."""
     if angle < 1:
         return "0" if angle < ZERO_DEGREES else f"{angle:.2g}"
     span = geometry.farthest_pairs(1)[0].angle_deg - geometry.min_angle_deg
@@ -176,7 +176,8 @@ def _rank_line(geometry: Geometry) -> str:
         return (
             f"{geometry.rank}; the optimum without a limit on the dimension has rank {needed}: it needs --dim {needed}"
         )
-    text = f"{geometry.rank} of at most {most}: the class means fit in {geometry.rank} dimension{'' if geometry.rank == 1 else 's'}"
+    dimensions = f"{geometry.rank} dimension{'' if geometry.rank == 1 else 's'}"
+    text = f"{geometry.rank} of at most {most}: the class means fit in {dimensions}"
     return text + (f" ({geometry.dim} asked for)" if geometry.dim is not None else "")
 
 

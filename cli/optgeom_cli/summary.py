@@ -1,4 +1,4 @@
-"""A heading and a sentence a line: the table of commands whose answer is a few numbers."""
+"""Two columns, headings and sentences: the output of commands whose answer is a few numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_COLUMNS = 100  # longer lines are hard to read on a wide terminal
 
 
 def print_summary(lines: Iterable[tuple[str, str]]) -> None:
-    """Print headings and texts on stdout, without the blanks that rich fills lines up with."""
+    """Print headings and texts on stdout, without the blanks with which rich pads lines."""
     from rich.table import Table
     from rich.text import Text
 

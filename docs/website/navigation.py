@@ -1,4 +1,4 @@
-"""Pages of docs/ that mkdocs.yml does not list yet come last under "How to", so that a new page needs no second edit to be found."""
+"""Pages of docs/ that mkdocs.yml does not list come last under "How to": a new page needs no second edit."""
 
 from __future__ import annotations
 

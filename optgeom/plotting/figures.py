@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +21,7 @@ BLUE, ORANGE, GREEN, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#222222", "
 
 
 def require_matplotlib() -> None:
-    """Raise `MissingDependencyError` naming the extra when matplotlib is not there."""
+    """Raise `MissingDependencyError` naming the extra if matplotlib is not installed."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -28,7 +29,7 @@ def require_matplotlib() -> None:
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """An empty figure of (width, height) inches; not known to pyplot, so it goes when its last reference goes."""
+    """An empty figure of (width, height) inches; pyplot does not keep a reference to it."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -74,12 +75,17 @@ def marker_size() -> float:
 
 
 def new_axes() -> Axes:
-    """Axes in a figure of their own."""
+    """Axes in a new figure."""
     return new_figure((6.0, 4.5)).add_subplot()
 
 
+def wrapped(text: str, inches: float, points: float) -> str:
+    """Text in lines that fit; a character is about half the font size wide."""
+    return "\n".join(textwrap.wrap(text, max(12, int(inches * 72 / (0.54 * points)))))
+
+
 def legend_below(axes: Axes) -> None:
-    """Under the axes, where it can hide no point."""
+    """Put the legend under the axes, where it hides no point."""
     from matplotlib.transforms import offset_copy
 
     # In points, not in parts of the axes: below tick labels and axis label whatever the height of the axes.
@@ -98,8 +104,9 @@ def legend_below(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: float = DOTS_PER_INCH) -> None:
-    """Write a figure to `.png`, `.svg` or `.pdf`, in one step and without the date: the same figure gives the same
-    file.
+    """Write a figure to `.png`, `.svg` or `.pdf`, in one step.
+
+    The file has no date in it, so the same figure gives the same file.
 
     Raises
     ------
@@ -118,7 +125,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: float = DOTS_
 
 
 def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """At most `most` round numbers (1, 2, 5 times powers of ten, or powers alone) in [low, high] for a logarithmic axis."""
+    """At most `most` round numbers in [low, high] for a logarithmic axis: powers of ten, or 2 and 5 times them too."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for digits in ((1, 2, 5), (1, 3), (1,)):
         ticks = [digit * 10.0**power for power in range(first, last + 1) for digit in digits]

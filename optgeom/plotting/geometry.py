@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_CELLS = (
-    1500  # rows of a heat map: more than a picture has pixels; beyond, one cell stands for a group of equal classes
-)
+# Rows of a heat map: more than a picture has pixels. Beyond, one cell stands for a group of equal classes.
+MOST_CELLS = 1500
 NAMED_CLASSES = 20  # more names than this cannot be read
 NUMBERED_CLASSES = 8  # up to here each cell shows its angle
 CELL_INCHES = 1.2  # width of the figure for each class that its number in a cell needs
-DEVIATION_DEG = (
-    30.0  # pairs all nearer to the simplex than this: show the deviation, since the cosines would all have one colour
-)
+# Pairs all nearer to the simplex than this: show the deviation, since the cosines would all have one colour.
+DEVIATION_DEG = 30.0
 NOTHING_DEG = 1e-5  # deviations below are rounding of cosines near -1 and 1
 DRAWN_DIAGONAL = 250  # a one-cell diagonal of more rows is thinner than a pixel and would come out dashed
 ZERO_EIGENVALUE = 1e-7  # as in the definition of the rank
@@ -34,12 +32,13 @@ LEAST_WIDTH = 9.0  # inches; a narrower figure has no room for the prototypes be
 TEXT_POINTS = 9.5
 SMALLEST_SCALE = 0.52  # below, text is too small to read: the axes shrink alone
 LOG_RATIO = 30.0  # eigenvalues whose extremes differ more than this need a logarithmic axis
-INCHES_PER_CHARACTER = 0.0076  # a character's width for each point of font size, a little generous
+INCHES_PER_CHARACTER = 0.0076  # width of a character per point of font size, a little generous
 
 
 def plot_geometry(geometry: Geometry, size: tuple[float, float] | None = None) -> Figure:
-    """One figure: Gram matrix, angles against frequency, eigenvalues, and for up to four classes in up to three
-    dimensions the prototypes.
+    """Draw a geometry: Gram matrix, angles against frequency, eigenvalues.
+
+    Up to four classes in up to three dimensions are drawn as vectors, too.
 
     Parameters
     ----------
@@ -96,22 +95,22 @@ def _title(geometry: Geometry) -> tuple[str, str, str]:
 
 
 def label(name: str, width: int = 14) -> str:
-    """A class name for an axis: short, and with its dollar signs as they are."""
+    """A class name for an axis: short, with escaped dollar signs."""
     return short(name, width).replace("$", r"\$")
 
 
 def plot_gram(geometry: Geometry, axes: Axes | None = None) -> Axes:
     """Heat map of the angles between class means, most frequent class first.
 
-    Cosines on [-1, 1] where they differ much; otherwise the deviation of the angles from the balanced simplex, with a
-    range of its own, because at small temperatures all cosines have nearly the same value. Red is always closer.
+    Cosines on [-1, 1] where they differ much; otherwise the deviation of the angles from the balanced simplex, on its
+    own range, because at small temperatures all cosines have nearly the same value. Red is always closer.
     """
     axes = axes or figures.new_axes()
     groups, of_classes = _rows(geometry)
     cosines = geometry.group_cosines[np.ix_(groups, groups)]
     reference = simplex_angle_deg(geometry.num_classes)
     deviation = np.degrees(arccos_clipped(cosines)) - reference
-    # A class and itself are no pair; neither is the only class of a group.
+    # Pairs are of two different classes: a group of one class has none.
     none = np.eye(groups.size, dtype=np.bool_) & (of_classes | (geometry.group_sizes[groups] == 1))
     reach = float(np.abs(deviation[~none]).max())
     if groups.size > DRAWN_DIAGONAL:
@@ -142,7 +141,7 @@ def plot_gram(geometry: Geometry, axes: Axes | None = None) -> Axes:
 
 
 def _smooth_diagonal(array: npt.NDArray[Any], none: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    """`array` with the value of the next pair in place of each diagonal entry that is no pair."""
+    """`array` with diagonal entries that are not pairs replaced by the value of the next pair."""
     filled = array.copy()
     own = np.flatnonzero(none.diagonal())
     beside = np.where(own > 0, own - 1, 1)
@@ -155,8 +154,8 @@ def _rows(geometry: Geometry) -> tuple[npt.NDArray[np.intp], bool]:
     by_frequency = geometry.index[geometry.classes.frequency_order()]
     if geometry.num_classes <= MOST_CELLS:
         return by_frequency, True
-    found, first = np.unique(by_frequency, return_index=True)
-    groups = found[np.argsort(first)]
+    present, first = np.unique(by_frequency, return_index=True)
+    groups = present[np.argsort(first)]
     return groups[:: -(-groups.size // MOST_CELLS)], False
 
 
@@ -247,7 +246,7 @@ def plot_angles(geometry: Geometry, axes: Axes | None = None) -> Axes:
 
 
 def _angle_summary(geometry: Geometry, groups: npt.NDArray[np.intp]) -> tuple[Array, Array, Array]:
-    """Smallest, median and largest angle of a class of each group to the other classes, in degrees, each (len(groups),)."""
+    """Smallest, median and largest angle in degrees from a class of each group to the others, each (len(groups),)."""
     angles = np.degrees(arccos_clipped(geometry.group_cosines[groups]))
     number = np.broadcast_to(geometry.group_sizes, angles.shape).astype(np.float64)
     number[np.arange(groups.size), groups] -= 1
@@ -274,7 +273,7 @@ def plot_spectrum(geometry: Geometry, axes: Axes | None = None) -> Axes:
     size = figures.marker_size() * (0.85 if values.size <= 60 else 0.42)
     look: dict[str, Any] = {"linestyle": "none", "markersize": size, "clip_on": False}
     axes.plot(position[positive], values[positive], "o", color=BLUE, label="eigenvalue", **look)
-    # On the lower edge, in the coordinates of the axes: a logarithmic axis has no place for zero.
+    # On the lower edge, in the coordinates of the axes: a logarithmic axis has no zero.
     zeros = np.zeros(int((~positive).sum()))
     edge: dict[str, Any] = {
         "transform": axes.get_xaxis_transform(),

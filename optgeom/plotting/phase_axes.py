@@ -31,8 +31,8 @@ LABELS = {
     "majority_odds": "odds of the majority class against all others",
     "imbalance": "imbalance: most over least frequent class",
     "temperature": "temperature",
-    "negatives": "negatives of an anchor",
-    "batch_size": "images in a batch",
+    "negatives": "negatives per anchor",
+    "batch_size": "images per batch",
     "num_classes": "number of classes",
     "sampling": "where the negatives come from",
 }
@@ -123,7 +123,7 @@ class Axis:
         return math.nan if row["threshold_imbalance"] is None else float(row["threshold_imbalance"])
 
     def inside(self, values: Array) -> npt.NDArray[np.bool_]:
-        """Which values can be told from the ends of the axis."""
+        """Which values are distinguishable from the ends of the axis."""
         ends = np.log(self.edges) if self.column in LOGARITHMIC else self.edges
         margin = 0.004 * (ends[-1] - ends[0])
         with np.errstate(invalid="ignore"):
@@ -147,9 +147,8 @@ def _unevenness(rows: list[Row], column: str) -> float:
     steps = np.diff(np.log(values) if column in LOGARITHMIC else values)
     if steps.size > 1:
         return float(steps.std() / steps.mean())
-    return (
-        0.0 if column == "majority" and values[-1] < 0.999 else 0.5
-    )  # too few to tell: shares are easier to read than odds
+    # Too few to tell: shares are easier to read than odds.
+    return 0.0 if column == "majority" and values[-1] < 0.999 else 0.5
 
 
 def second_axis(rows: list[Row], column: str | None) -> Axis:
@@ -162,12 +161,12 @@ def second_axis(rows: list[Row], column: str | None) -> Axis:
 
 
 def _in_order(value: Any) -> tuple[bool, Any]:
-    """Ascending, nothing first, and UCL before SCL as everywhere else."""
+    """Sort key: ascending, None first, UCL before SCL."""
     return (value is not None, 0 if value is None else {"ucl": "0", "scl": "1"}.get(value, value))
 
 
 def distinguishing(rows: list[Row], across: str = "") -> list[str]:
-    """Parameters that tell the rows apart, without the one on the axis across, and without those that follow from others."""
+    """Parameters that tell the rows apart, without the one on the axis across and those that follow from others."""
     named: list[str] = []
     for name in PARAMETERS:
         # The reduction goes with the number of negatives; where that is across, it would split each panel in two.

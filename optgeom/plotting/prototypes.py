@@ -35,8 +35,9 @@ def add_axes(geometry: Geometry, figure: Figure, place: Any = 111) -> Axes:
 
 
 def plot_prototypes(geometry: Geometry, axes: Axes | None = None) -> Axes:
-    """Class means as arrows on the unit circle (rank 1 or 2) or the unit sphere (rank 3), the most frequent class
-    upwards.
+    """Class means as arrows on the unit circle (rank 1 or 2) or the unit sphere (rank 3).
+
+    The most frequent class points upwards.
 
     Parameters
     ----------
@@ -52,8 +53,8 @@ def plot_prototypes(geometry: Geometry, axes: Axes | None = None) -> Axes:
     """
     if not can_draw(geometry):
         raise InvalidInputError(
-            f"prototypes can be drawn for up to {MOST_CLASSES} classes of rank up to 3; got {geometry.num_classes} classes "
-            f"of rank {geometry.rank} (see plot_gram)"
+            f"prototypes can be drawn for up to {MOST_CLASSES} classes of rank up to 3; "
+            f"got {geometry.num_classes} classes of rank {geometry.rank} (see plot_gram)"
         )
     axes = axes or add_axes(geometry, figures.new_figure((5.0, 5.0)))
     vectors = _oriented(from_gram(geometry.gram, max(geometry.rank, 2)), geometry.classes.frequency_order())
@@ -68,10 +69,7 @@ def plot_prototypes(geometry: Geometry, axes: Axes | None = None) -> Axes:
 
 
 def _oriented(vectors: Array, order: Any) -> Array:
-    """The same vectors in a frame of their own.
-
-    The most frequent upwards, the next to the right, the third to the front.
-    """
+    """Rotate the vectors: the most frequent upwards, the next to the right, the third to the front."""
     frame: list[Array] = []
     for vector in [*vectors[order], *np.eye(vectors.shape[1])]:
         rest = vector - sum((axis * (axis @ vector) for axis in frame), np.zeros_like(vector))
@@ -85,14 +83,14 @@ def _oriented(vectors: Array, order: Any) -> Array:
 def _labels(vectors: Array, geometry: Geometry) -> list[tuple[Array, str]]:
     """Where to write which names: the names of classes that lie together go together."""
     left = list(geometry.classes.frequency_order())
-    found = []
+    labels = []
     while left:
         first = left[0]
         near = [which for which in left if vectors[first] @ vectors[which] > np.cos(np.radians(TOGETHER_DEG))]
         left = [which for which in left if which not in near]
         text = "\n".join(short(geometry.names[which], NAME_WIDTH).replace("$", r"\$") for which in near)
-        found.append((vectors[near].mean(axis=0), text))
-    return found
+        labels.append((vectors[near].mean(axis=0), text))
+    return labels
 
 
 def _on_circle(axes: Axes, vectors: Array, geometry: Geometry) -> None:
@@ -139,7 +137,7 @@ def _screen(elevation: float, azimuth: float) -> Array:
 
 
 def _viewpoint(vectors: Array) -> tuple[float, float]:
-    """Elevation and azimuth in degrees from which no arrow points at the viewer and no two lie on each other, as far as possible."""
+    """Elevation and azimuth in degrees from which no arrow points at the viewer and no two overlap, if possible."""
     best = (-1.0, 15.0, -60.0)
     for elevation in (15.0, 25.0, 5.0):
         for azimuth in range(-180, 180, 10):

@@ -5,7 +5,6 @@ Where positives go, how much the true latents lose, and the angles that are opti
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,16 +35,15 @@ LEAST_RANGE = 0.01  # of the axis of losses: smaller differences must not fill t
 NEAR = 0.03  # cosines that differ less look the same
 
 
-def plot_recovery(found: Recovery, size: tuple[float, float] | None = None) -> Figure:
-    """Three panels under the verdict: where positives may be, losses above the optimum, and optimal cosines against
-    those of the latents.
+def plot_recovery(recovery: Recovery, size: tuple[float, float] | None = None) -> Figure:
+    """Draw where positives may be, losses above the optimum, and optimal cosines against those of the latents.
 
-    The first is the sphere with a few anchors and their positives (up to three dimensions), or how much every direction
-    changes from anchor to positive (more dimensions, and observed pairs, with the threshold of "fixed").
+    The first panel is the sphere with a few anchors and their positives (up to three dimensions), or how much every
+    direction changes from anchor to positive (more dimensions, and observed pairs, with the threshold of "fixed").
 
     Parameters
     ----------
-    found : Recovery
+    recovery : Recovery
     size : (float, float), optional
         Width and height in inches; panels are one below the other where the figure is higher than wide.
 
@@ -64,34 +62,29 @@ def plot_recovery(found: Recovery, size: tuple[float, float] | None = None) -> F
     with matplotlib.rc_context(figures.scaled_style(points)):
         figure = figures.new_figure((width, height))
         axes = figure.subplots(1 if beside else 3, columns).ravel()
-        verdict = found.verdict[0].upper() + found.verdict[1:]
-        figure.suptitle(_wrapped(verdict, 0.97 * width, 1.2 * points), fontsize=1.2 * points, x=0.01, ha="left")
+        verdict = recovery.verdict[0].upper() + recovery.verdict[1:]
+        figure.suptitle(figures.wrapped(verdict, 0.97 * width, 1.2 * points), fontsize=1.2 * points, x=0.01, ha="left")
         room = (0.76 if beside else 0.7) * width / columns
-        if found.diversity.pairs is None and found.conditional.dimension <= 3:
-            _sphere(axes[0], found, room)
+        if recovery.diversity.pairs is None and recovery.conditional.dimension <= 3:
+            _sphere(axes[0], recovery, room)
         else:
-            _changes(axes[0], found, room)
-        _losses(axes[1], found, room)
-        _angles(axes[2], found, room)
+            _changes(axes[0], recovery, room)
+        _losses(axes[1], recovery, room)
+        _angles(axes[2], recovery, room)
     return figure
-
-
-def _wrapped(text: str, inches: float, points: float) -> str:
-    """Lines that fit: a character is about half the font size wide."""
-    return "\n".join(textwrap.wrap(text, max(14, int(inches * 72 / (0.52 * points)))))
 
 
 def _title(axes: Axes, text: str, room: float) -> None:
     points = figures.text_points()
-    axes.set_title(_wrapped(text, room, 1.05 * points))
+    axes.set_title(figures.wrapped(text, room, 1.05 * points))
 
 
-# --- where positives may be
-# --------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
+# where positives may be
 
 
-def _sphere(axes: Axes, found: Recovery, room: float) -> None:
-    law = found.conditional
+def _sphere(axes: Axes, recovery: Recovery, room: float) -> None:
+    law = recovery.conditional
     d = law.dimension
     # Fixed coordinates last: the upright axis of the picture.
     order = [*law.free, *law.fixed]
@@ -128,7 +121,7 @@ def _sphere(axes: Axes, found: Recovery, room: float) -> None:
     axes.margins(0.04)
     words = "large: anchors; small: their positives"
     axes.text(0.5, -0.02, words, transform=axes.transAxes, ha="center", va="top", fontsize="small")
-    _title(axes, f"Positives: {found.diversity.reason}", room)
+    _title(axes, f"Positives: {recovery.diversity.reason}", room)
 
 
 def _edge(law: Conditional, anchor: Array) -> Array | None:
@@ -154,17 +147,17 @@ def _seen(rows: Array) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
     return rows[:, 0], up, np.asarray(rows[:, 1] * np.cos(ELEVATION) - rows[:, 2] * np.sin(ELEVATION) <= 0)
 
 
-def _changes(axes: Axes, found: Recovery, room: float) -> None:
+def _changes(axes: Axes, recovery: Recovery, room: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    seen = found.diversity
+    seen = recovery.diversity
     d = seen.variation.size
     change = seen.variation[:MOST_BARS]
     place = np.arange(1, change.size + 1)
     axes.bar(
         place, change, width=0.75, color=[ORANGE if k < seen.fixed_dimensions else BLUE for k in range(change.size)]
     )
-    for x in place[: seen.fixed_dimensions]:  # a bar of no height must still be seen
+    for x in place[: seen.fixed_dimensions]:  # a bar of height zero must still be visible
         axes.plot([x - 0.375, x + 0.375], [change[x - 1]] * 2, color=ORANGE, linewidth=2.5, solid_capstyle="butt")
     axes.axhline(np.sqrt(2 / d), color=GREY, linestyle="--", label="if positives did not depend on anchors")
     if seen.pairs is not None:
@@ -179,13 +172,13 @@ def _changes(axes: Axes, found: Recovery, room: float) -> None:
     _title(axes, f"Positives: {seen.reason}", room)
 
 
-# --- losses
-# ------------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
+# losses
 
 
-def ladder(found: Recovery) -> list[tuple[str, float, float]]:
+def ladder(recovery: Recovery) -> list[tuple[str, float, float]]:
     """What the panel of losses shows: name, loss, and loss above the optimum over any dimension, from the top."""
-    optimum, bracket = found.optimum, found.in_dimension
+    optimum, bracket = recovery.optimum, recovery.in_dimension
     rungs = [
         ("true latents", optimum.loss_identity, optimum.gap),
         (
@@ -195,8 +188,8 @@ def ladder(found: Recovery) -> list[tuple[str, float, float]]:
         ),
         ("optimum into\nany dimension", optimum.loss, 0.0),
     ]
-    if found.correctable:
-        corrected = found.corrected
+    if recovery.correctable:
+        corrected = recovery.corrected
         rungs += [
             (f"true latents,\ncorrected (rho {corrected.rho:g})", corrected.loss_identity, corrected.gap),
             ("optimum of the\ncorrected loss", corrected.loss, 0.0),
@@ -204,12 +197,12 @@ def ladder(found: Recovery) -> list[tuple[str, float, float]]:
     return rungs
 
 
-def _losses(axes: Axes, found: Recovery, room: float) -> None:
+def _losses(axes: Axes, recovery: Recovery, room: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    rungs = ladder(found)
+    rungs = ladder(recovery)
     excess = np.array([max(0.0, above) for _, _, above in rungs])
-    excess[excess <= NOTHING * (1 + abs(found.loss_identity))] = 0.0
+    excess[excess <= NOTHING * (1 + abs(recovery.loss_identity))] = 0.0
     longest = float(excess.max())
     limit = max(longest, LEAST_RANGE)
     place = np.array([0.0, 1.0, 2.0, 3.6, 4.6])[: len(rungs)]
@@ -217,8 +210,8 @@ def _losses(axes: Axes, found: Recovery, room: float) -> None:
     axes.barh(place, excess, height=0.62, color=colours)
     for y, (_, loss, _), above, colour in zip(place, rungs, excess, colours, strict=True):
         axes.plot([0, 0], [y - 0.31, y + 0.31], color=colour, linewidth=3, solid_capstyle="butt")
-        said = f"+{above:.3g}" if above > 0 else "0"
-        axes.text(above + 0.03 * limit, y, f"{said}\nloss {loss:.3f}", va="center", fontsize="small", linespacing=1.05)
+        text = f"+{above:.3g}" if above > 0 else "0"
+        axes.text(above + 0.03 * limit, y, f"{text}\nloss {loss:.3f}", va="center", fontsize="small", linespacing=1.05)
     axes.set_yticks(place, [name for name, _, _ in rungs])
     axes.set_ylim(place[-1] + 0.6, -0.6)
     axes.set_xlim(0, 1.42 * limit)
@@ -229,10 +222,12 @@ def _losses(axes: Axes, found: Recovery, room: float) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.set_xlabel("loss above the optimum over any dimension")
-    gain = found.optimum.gap
+    gain = recovery.optimum.gap
     beaten = f"The true latents are {gain:.3g} above the optimum" if excess[0] > 0 else "No map beats the true latents"
-    if excess[0] > 0 and found.correctable:
-        beaten += f", after correction {found.corrected.gap:.3g}" if excess[3] > 0 else ", and at it after correction"
+    if excess[0] > 0 and recovery.correctable:
+        beaten += (
+            f", after correction {recovery.corrected.gap:.3g}" if excess[3] > 0 else ", and at it after correction"
+        )
     _title(axes, beaten, room)
 
 
@@ -240,22 +235,21 @@ def _dimensions(count: int) -> str:
     return f"{count} dimension{'' if count == 1 else 's'}"
 
 
-# --- angles
-# ------------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
+# angles
 
 
-def angle_pairs(found: Recovery) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """Cosines of the latents, at the optimum over any dimension, and whether one can be the positive of the other, for
-    pairs of points.
+def angle_pairs(recovery: Recovery) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+    """Cosines of pairs of latents, of the same pairs at the optimum, and whether they can be a positive pair.
 
-    At most 20 000 pairs: of those in each other's support, and of the others, half of the room each.
+    At most 20 000 pairs: half of them in each other's support, half not.
     """
-    held = found.optimum.held
-    first, second = np.triu_indices(held.n, 1)
-    positive = held.support()[first, second]
+    points = recovery.optimum.held
+    first, second = np.triu_indices(points.n, 1)
+    positive = points.support()[first, second]
     kept = np.concatenate([_spread(np.flatnonzero(positive)), _spread(np.flatnonzero(~positive))])
     i, j = first[kept], second[kept]
-    return np.einsum("nd,nd->n", held.points[i], held.points[j]), found.optimum.cosines[i, j], positive[kept]
+    return np.einsum("nd,nd->n", points.points[i], points.points[j]), recovery.optimum.cosines[i, j], positive[kept]
 
 
 def _spread(which: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -264,20 +258,28 @@ def _spread(which: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return which[np.linspace(0, which.size - 1, MOST_PAIRS // 2).astype(np.intp)]
 
 
-def _angles(axes: Axes, found: Recovery, room: float) -> None:
-    latent, optimal, positive = angle_pairs(found)
+def _angles(axes: Axes, recovery: Recovery, room: float) -> None:
+    latent, optimal, positive = angle_pairs(recovery)
     axes.plot([-1, 1], [-1, 1], color=GREY, linestyle="--", linewidth=1, label="as the latents")
     scale = figures.marker_size()
-    fixed = bool(found.conditional.fixed)
+    fixed = bool(recovery.conditional.fixed)
     names = ("same slice", "different slices") if fixed else ("can be a positive pair", "cannot be one")
     for chosen, colour, name, z in ((~positive, BLUE, names[1], 2), (positive, ORANGE, names[0], 3)):
         if chosen.any():
-            label = "pairs of points" if found.conditional.full_support else name
-            shown = BLUE if found.conditional.full_support else colour
+            label = "pairs of points" if recovery.conditional.full_support else name
+            shown = BLUE if recovery.conditional.full_support else colour
             axes.plot(
-                latent[chosen], optimal[chosen], ".", color=shown, markersize=0.55 * scale, alpha=0.4, markeredgewidth=0, label=label,
-                zorder=z, rasterized=True,
-            )  # fmt: skip
+                latent[chosen],
+                optimal[chosen],
+                ".",
+                color=shown,
+                markersize=0.55 * scale,
+                alpha=0.4,
+                markeredgewidth=0,
+                label=label,
+                zorder=z,
+                rasterized=True,
+            )
     axes.set_xlim(-1.05, 1.05)
     axes.set_ylim(-1.05, 1.05)
     axes.set_box_aspect(1)
@@ -289,14 +291,14 @@ def _angles(axes: Axes, found: Recovery, room: float) -> None:
     for handle in legend.legend_handles:
         if handle is not None:
             handle.set_alpha(1.0)
-    where = f"in {_dimensions(found.optimum.rank)}"
-    if found.optimum.identity_is_optimal:
-        said = "Optimal cosines are those of the latents"
+    where = f"in {_dimensions(recovery.optimum.rank)}"
+    if recovery.optimum.identity_is_optimal:
+        text = "Optimal cosines are those of the latents"
     elif float(np.abs(latent - optimal).max()) < NEAR:
-        said = f"Optimal cosines, {where}, are within {np.abs(latent - optimal).max():.1g} of those of the latents"
+        text = f"Optimal cosines, {where}, are within {np.abs(latent - optimal).max():.1g} of those of the latents"
     elif fixed:
         apart, together = float(optimal[~positive].mean()), float(optimal[positive].mean())
-        said = f"The optimum, {where}: mean cosine {together:.2f} within slices, {apart:.2f} between"
+        text = f"The optimum, {where}: mean cosine {together:.2f} within slices, {apart:.2f} between"
     else:
-        said = f"The optimum, {where}, has other angles"
-    _title(axes, said, room)
+        text = f"The optimum, {where}, has other angles"
+    _title(axes, text, room)

@@ -87,10 +87,12 @@ def plot_loss(records: Records, axes: Axes) -> Axes:
 
 def plot_distance(records: Records, axes: Axes) -> Axes:
     """Relative Frobenius distance of the Gram matrix of the class means from the optimal one, off the diagonal."""
-    held = [(record["step"], record["relative_frobenius"]) for record in records if record.get("relative_frobenius")]
-    if held:
-        steps, values = zip(*held, strict=True)
-        axes.plot(steps, values, color=ORANGE, marker=_marker(held))
+    measured = [
+        (record["step"], record["relative_frobenius"]) for record in records if record.get("relative_frobenius")
+    ]
+    if measured:
+        steps, values = zip(*measured, strict=True)
+        axes.plot(steps, values, color=ORANGE, marker=_marker(measured))
         figures.logarithmic(axes, "y", 0.7 * min(values), 1.4 * max(values))
     else:
         axes.text(0.5, 0.5, "no distance was measured", transform=axes.transAxes, ha="center", color=GREY)

@@ -50,7 +50,7 @@ words = partial(command_line.words, "realize", "--temperature", 0.5)
 
 
 # --- JSON
-# --------------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", GOLDEN["realize"], ids=lambda case: case["name"])
@@ -132,7 +132,7 @@ def test_search_finds_the_temperature(folder):
 
 
 # --- in words
-# ----------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_summary(folder):
@@ -151,7 +151,7 @@ def test_summary(folder):
 
 
 # --- files
-# -------------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_out_and_plot(folder):
@@ -283,9 +283,10 @@ def test_columns_that_are_not_there(options, line, folder):
     )
 
 
-def test_a_bandwidth_that_nobody_gave_is_said(folder):
+def test_default_bandwidth_is_noted(folder):
     (folder / "t.csv").write_text("".join(f"{age}\n" for age in AGES))
-    note = f"bandwidth 1, the default; the labels have standard deviation {np.std(AGES):.3g} (--bandwidth says what counts as near)"
+    note = f"bandwidth 1, the default; the labels have standard deviation {np.std(AGES):.3g} "
+    note += "(--bandwidth sets which labels count as near)"
     assert realized("--labels", "t.csv", *EUCLIDEAN)["notes"] == [note]
     assert note in words("--labels", "t.csv", *EUCLIDEAN)
     assert realized("--labels", "t.csv", *EUCLIDEAN, "--bandwidth", 1)["notes"] == []
@@ -309,7 +310,7 @@ def test_a_verdict_without_a_remedy_says_what_else_there_is(folder):
 
 
 # --- wrong use
-# ---------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
 
 Y_AWARE = ("--labels", "points.npy", "--scheme", "y-aware")
 

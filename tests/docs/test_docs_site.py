@@ -43,7 +43,7 @@ def resolve(path):
     raise AssertionError(path)
 
 
-# ------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
 # reference and commands
 
 
@@ -102,7 +102,7 @@ def test_a_page_that_the_navigation_lacks_is_added():
     assert list(navigation.listed(nav)) == ["index.md", "a.md", "b.md", "theory/index.md", "c.md"]
 
 
-# ------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
 # tools of the site
 
 
@@ -152,7 +152,8 @@ def test_formulas_become_mathml():
     pytest.importorskip("latex2mathml")
     import mathml
 
-    page = r'<p><span class="arithmatex">\(A_{ij} &lt; 1\)</span></p><div class="arithmatex">\[\log \mathrm{Diag}(x)\]</div>'
+    page = r'<p><span class="arithmatex">\(A_{ij} &lt; 1\)</span></p>'
+    page += r'<div class="arithmatex">\[\log \mathrm{Diag}(x)\]</div>'
     found = mathml.to_mathml(page)
     assert found.count("<math ") == 2 and "arithmatex" not in found
     assert "<mi>A</mi>" in found and "&#x0003C;" in found and "<mi>Diag</mi>" in found
@@ -172,7 +173,8 @@ def site(tmp_path):
     ("content", "fault"),
     [
         (
-            '<a href="other.html#part">x</a> <a href="a.png">x</a> <a href="#me" id="me">x</a> <a href="mailto:a@b.c">x</a>',
+            '<a href="other.html#part">x</a> <a href="a.png">x</a> <a href="#me" id="me">x</a> '
+            '<a href="mailto:a@b.c">x</a>',
             None,
         ),
         ('<a href="missing.html">x</a>', "missing.html: no such page"),

@@ -1,4 +1,4 @@
-"""How long the tests of each room may take, and what they took: `python -m pytest --rooms` prints the table of docs/testing.md.
+"""Time of the tests of each room, beside a budget: `python -m pytest --rooms` prints the table of docs/testing.md.
 
 A budget is for planning, not a test: a machine may be slow or busy, and no test fails for it.
 """

@@ -169,7 +169,8 @@ def test_works_without_the_optional_packages():
         "joblib",
     )
     code = f"import sys\nfor name in {blocked}: sys.modules[name] = None\nimport optgeom as og\n"
-    code += "geometry = og.solve(og.ClassDistribution.from_counts([5, 3, 1]), og.SupCon())\nprint(geometry.certificate.certified)"
+    code += "geometry = og.solve(og.ClassDistribution.from_counts([5, 3, 1]), og.SupCon())\n"
+    code += "print(geometry.certificate.certified)"
     done = run_python(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "True"

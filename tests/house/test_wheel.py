@@ -33,7 +33,8 @@ def test_wheel_works_with_core_dependencies_only(tmp_path: Path) -> None:
     found = json.loads(run(binaries / "optgeom", "solve", "--profile", "places-lt", "--json", folder=tmp_path))
     assert found["certificate"]["certified"]
     assert (found["num_classes"], found["rank"]) == (365, 364)
-    script = f"import importlib.util, optgeom\nprint(optgeom.__file__, [name for name in {EXTRAS} if importlib.util.find_spec(name)])"
+    present = f"[name for name in {EXTRAS} if importlib.util.find_spec(name)]"
+    script = f"import importlib.util, optgeom\nprint(optgeom.__file__, {present})"
     place, extras = run(binaries / "python", "-c", script, folder=tmp_path).split(maxsplit=1)
     assert place.startswith(str(tmp_path))
     assert extras.strip() == "[]"

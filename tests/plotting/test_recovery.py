@@ -103,7 +103,7 @@ def test_positives_stay_in_the_support_of_their_anchor():
 
 
 def test_losses_are_those_above_the_optimum():
-    """Of the true latents from the definition of the loss, and the others against the sampling program of the points."""
+    """True latents against the definition of the loss, the others against the sampling program of the points."""
     found = CASES["theory"]()
     z = found.optimum.held.points
     gram = z @ z.T
