@@ -29,7 +29,7 @@ from optgeom.embeddings.metrics.metric import Definition, Metric
 from optgeom.embeddings.metrics.pair_risk import RiskEstimate
 from optgeom.embeddings.metrics.sample_metrics import ROWS, SampleMetrics, sample_metrics
 from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
-from optgeom.embeddings.moments.row_sample import SampledRows
+from optgeom.embeddings.moments.unit_rows import UnitRows
 from optgeom.embeddings.reference import Reference
 from optgeom.embeddings.statistics.deviation import Deviations
 from optgeom.embeddings.statistics.directions import Directions
@@ -44,38 +44,6 @@ UNTESTED = "no pair of classes could be tested"
 COINCIDENT = "the class means coincide"
 
 
-@dataclass(frozen=True, eq=False)
-class Sampled:
-    """Sampled unit rows, all views of an image one after the other.
-
-    Attributes
-    ----------
-    rows : (s, d)
-    codes : (s,) intp
-    groups : (s,) or None
-        Image of each row, where images have views.
-    whole : bool
-        Every row of the embeddings is in it.
-    """
-
-    rows: Array
-    codes: npt.NDArray[np.intp]
-    groups: npt.NDArray[np.intp] | None
-    whole: bool
-
-    @classmethod
-    def of(cls, sample: SampledRows, images: int) -> Sampled:
-        """From images as `RowSample` keeps them; `images` is how many there are."""
-        rows, codes = sample.rows, sample.codes
-        whole = len(rows) == images and not sample.cut
-        if rows.ndim == 2:
-            return cls(rows, codes, None, whole)
-        views = rows.shape[1]
-        return cls(
-            rows.reshape(-1, rows.shape[2]), np.repeat(codes, views), np.repeat(np.arange(len(rows)), views), whole
-        )
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Embedding:
     """A trained embedding, ready to be measured.
@@ -87,9 +55,9 @@ class Embedding:
     reference : Reference
     places : (C,)
         Index in the geometry of each class compared.
-    sample : Sampled
+    sample : UnitRows
         Rows drawn uniformly, for the metrics of rows.
-    balanced : Sampled
+    balanced : UnitRows
         Rows in which rare classes are not lost, for the loss.
     seed : int
     """
@@ -100,8 +68,8 @@ class Embedding:
     deviations: Deviations
     reference: Reference
     places: npt.NDArray[np.intp]
-    sample: Sampled
-    balanced: Sampled
+    sample: UnitRows
+    balanced: UnitRows
     seed: int = 0
 
     @cached_property
@@ -143,7 +111,7 @@ class Embedding:
         loss = self.reference.loss
         temperature = None if loss is None else loss.temperature
         number = len(moments.names)
-        return sample_metrics(sample.rows, sample.codes, number, sample.groups, temperature, means, self.seed)
+        return sample_metrics(sample.rows, sample.codes, number, sample.images, temperature, means, self.seed)
 
     @cached_property
     def fit(self) -> dict[str, Metric]:
@@ -152,7 +120,7 @@ class Embedding:
         The means of views are not unit rows, so that their sums do not give the similarities.
         """
         reason = "fewer than three rows" if self.moments.counts.sum() < 3 else "the optimal similarities are all equal"
-        if self.sample.groups is None:
+        if self.sample.images is None:
             exact = similarity.class_optimum_r2(self.moments.counts, self.moments.sums, self.scatter, self.optimal)
             values, number = (exact.sample_r2, exact.procrustes_r2), None
         else:
@@ -199,7 +167,7 @@ class Embedding:
             classes.proportions[self.places],
             gram=self.directions.mean_gram,
             seed=self.seed,
-            groups=self.balanced.groups,
+            groups=self.balanced.images,
             counts=None if classes.counts is None else classes.counts[self.places],
         )
 

@@ -14,13 +14,14 @@ import numpy.typing as npt
 
 from optgeom import _checks, choices
 from optgeom._numerics import Array
-from optgeom.embeddings.measures import METRICS, Embedding, Sampled
+from optgeom.embeddings.measures import METRICS, Embedding
 from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
 from optgeom.embeddings.moments.collect import Collected, collect
 from optgeom.embeddings.moments.in_memory import as_source
 from optgeom.embeddings.moments.matching import Matching, match_names, match_shapes
-from optgeom.embeddings.moments.row_sample import SampledRows, sample_rows
+from optgeom.embeddings.moments.row_sample import sample_rows
 from optgeom.embeddings.moments.source import Source
+from optgeom.embeddings.moments.unit_rows import UnitRows
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.embeddings.reference import Reference, ReferenceChoice, choose_reference
 from optgeom.embeddings.result import ClassRow, Validation
@@ -164,18 +165,17 @@ class _Reader:
         ignore = self.ignore + beside
         return collect(self.source, ignore, self.workers, self.dask, self.batch_rows, sample=size, seeds=(self.seed,))
 
-    def topped_up(self, sample: SampledRows, moments: ClassMoments, names: list[str], images: int) -> SampledRows:
+    def topped_up(self, sample: UnitRows, moments: ClassMoments, names: list[str]) -> UnitRows:
         """The sample with more rows of the classes that it has few of; `names` are those of the labels."""
-        counts = np.bincount(sample.codes, minlength=len(names))
+        counts = sample.image_counts
         lacking = np.flatnonzero((counts < FEW_ROWS) & (counts < moments.counts))
         if not lacking.size or not self.source.re_readable:
             return sample
         more = sample_rows(self.source, [names[c] for c in lacking.tolist()], TOPPED_ROWS * lacking.size, self.seed)
-        if more.rows.shape[1:] != sample.rows.shape[1:]:  # images of rare classes have other numbers of views
+        if more.views != sample.views:  # images of rare classes have other numbers of views
             return sample
-        kept = ~np.isin(sample.codes, lacking)
-        rows = np.concatenate([sample.rows[kept], more.rows])
-        return SampledRows(rows, np.concatenate([sample.codes[kept], lacking[more.codes]]), images - len(rows))
+        kept = np.flatnonzero(~np.isin(sample.codes, lacking))
+        return sample.subset(kept).joined(more.with_classes(lacking, sample.num_classes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +246,9 @@ def _chosen(collected: Collected, order: npt.NDArray[np.intp], names: tuple[str,
     """Some classes, in another order and under other names."""
     moments, within = collected.moments, collected.within
     chosen = ClassMoments(names, moments.counts[order], moments.sums[order], moments.squares[order])
-    sample = _recoded(collected.samples[0], order, len(moments.names))
+    place = np.full(len(moments.names), -1, dtype=np.intp)
+    place[order] = np.arange(order.size)
+    sample = collected.samples[0].with_classes(place, order.size)
     if np.array_equal(order, np.arange(len(moments.names))):  # covariances are large
         return replace(collected, moments=chosen, samples=(sample,))
     # Of a source that can be read only once the pooled covariance has classes that are left out: only its shape counts.
@@ -257,17 +259,6 @@ def _chosen(collected: Collected, order: npt.NDArray[np.intp], names: tuple[str,
         None if within.projected is None else within.projected[np.ix_(order, order)],
     )
     return replace(collected, moments=chosen, within=part, samples=(sample,))
-
-
-def _recoded(sample: SampledRows, order: npt.NDArray[np.intp], classes: int) -> SampledRows:
-    """Rows of the classes in `order`, which are numbered in this order."""
-    place = np.full(classes, -1, dtype=np.intp)
-    place[order] = np.arange(order.size)
-    codes = place[sample.codes]
-    kept = codes >= 0
-    if kept.all() and np.array_equal(codes, sample.codes):
-        return sample
-    return SampledRows(sample.rows[kept], codes[kept], sample.cut)
 
 
 def _validation(reader: _Reader, compared: _Compared, tolerance_deg: float, match: str, began: float) -> Validation:
@@ -286,7 +277,8 @@ def _validation(reader: _Reader, compared: _Compared, tolerance_deg: float, matc
         bracket=geometry.bracket is not None,
         missing=compared.missing,
     )
-    images, drawn = int(moments.counts.sum()), collected.samples[0]
+    sample = collected.samples[0]
+    balanced = reader.topped_up(sample, moments, compared.labels)
     embedding = Embedding(
         moments=moments,
         within=collected.within,
@@ -294,12 +286,12 @@ def _validation(reader: _Reader, compared: _Compared, tolerance_deg: float, matc
         deviations=deviation,
         reference=reference,
         places=places,
-        sample=Sampled.of(drawn, images),
-        balanced=Sampled.of(reader.topped_up(drawn, moments, compared.labels, images), images),
+        sample=_complete(sample, moments),
+        balanced=_complete(balanced, moments),
         seed=reader.seed,
     )
     known = np.flatnonzero(directions.known)
-    notes = (*_notes(collected, compared.extra), *_repeated(drawn))
+    notes = (*_notes(collected, compared.extra), *_repeated(sample))
     return Validation(
         geometry=geometry,
         names=moments.names,
@@ -315,7 +307,7 @@ def _validation(reader: _Reader, compared: _Compared, tolerance_deg: float, matc
         learned_spectrum=_spectrum(directions.gram[np.ix_(known, known)]),
         optimal_spectrum=_spectrum(optimal[np.ix_(known, known)]),
         num_rows=collected.num_rows,
-        num_images=images,
+        num_images=int(moments.counts.sum()),
         dim=int(moments.sums.shape[1]),
         norms=collected.norms,
         embeddings_from=reader.source.name,
@@ -375,14 +367,19 @@ def _notes(collected: Collected, extra: dict[str, int]) -> tuple[str, ...]:
     return tuple(note for note in collected.notes if note not in counted)
 
 
-def _repeated(sample: SampledRows) -> tuple[str, ...]:
+def _complete(sample: UnitRows, moments: ClassMoments) -> UnitRows:
+    """The sample, which knows whether all images of the classes are in it."""
+    return replace(sample, whole=sample.num_images == int(moments.counts.sum()) and not sample.cut)
+
+
+def _repeated(sample: UnitRows) -> tuple[str, ...]:
     """A note where rows occur more than once, which a mean over independent images would not have."""
-    distinct = len({hash(row.tobytes()) for row in sample.rows})  # whole rows would be kept in a set of bytes
-    equal = len(sample.rows) - distinct
-    if equal <= REPEATED_SHARE * len(sample.rows):
+    images = sample.rows.reshape(sample.num_images, -1)
+    equal = len(images) - len({hash(image.tobytes()) for image in images})  # a set of bytes would keep all rows
+    if equal <= REPEATED_SHARE * len(images):
         return ()
     return (
-        f"{equal} of {len(sample.rows)} rows looked at repeat another one exactly: images that were read twice (by a "
+        f"{equal} of {len(images)} rows looked at repeat another one exactly: images that were read twice (by a "
         "sampler with replacement?) are not new images, and intervals are too narrow (give each row the id of its "
         "image as group_ids, --group-ids)",
     )

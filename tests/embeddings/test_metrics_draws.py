@@ -8,7 +8,7 @@ from helpers.clouds import cloud
 import optgeom as og
 from optgeom.embeddings.metrics.empirical_risk import Batches, empirical_risk
 from optgeom.embeddings.metrics.pair_risk import stratified
-from optgeom.embeddings.metrics.unit_rows import UnitRows
+from optgeom.embeddings.moments.unit_rows import UnitRows
 
 
 def test_large_samples_keep_rare_classes_whole():

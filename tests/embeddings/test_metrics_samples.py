@@ -11,7 +11,7 @@ from scipy.spatial import procrustes
 
 from optgeom.embeddings.metrics.sample_metrics import draws, neighbours, sample_metrics
 from optgeom.embeddings.metrics.similarity import procrustes_r2, sample_similarity_r2
-from optgeom.embeddings.metrics.unit_rows import UnitRows
+from optgeom.embeddings.moments.unit_rows import UnitRows
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import simplex_vertices
 
@@ -214,7 +214,7 @@ def test_blocks_do_not_matter(monkeypatch):
     whole = sample_metrics(rows, codes, groups=groups, temperature=0.1)
     monkeypatch.setattr("optgeom.embeddings.metrics.sample_metrics.ENTRIES", 240)
     monkeypatch.setattr("optgeom.embeddings.metrics.sample_metrics.ENTRIES", 9)
-    monkeypatch.setattr("optgeom.embeddings.metrics.unit_rows.ENTRIES", 9)
+    monkeypatch.setattr("optgeom.embeddings.moments.unit_rows.ENTRIES", 9)
     found = sample_metrics(rows, codes, groups=groups, temperature=0.1)
     for name in ("uniformity", "tolerance", "alignment", "saa", "cac", "penalty_entropy", "nearest_mean"):
         assert getattr(found, name).value == pytest.approx(getattr(whole, name).value, rel=1e-12), name
@@ -298,10 +298,10 @@ GOOD = np.eye(3)
         ),
         (lambda: sample_metrics([[1.0, 0], [0, np.nan]], [0, 0]), "`rows` must be finite; got nan in row 1, column 1"),
         (lambda: sample_metrics(np.ones(3), [0, 0, 0]), r"`rows` must be a table of numbers \(n, d\)"),
-        (lambda: sample_metrics(GOOD, [0, 1]), r"`codes` must be one class index a row, \(3,\) whole numbers"),
+        (lambda: sample_metrics(GOOD, [0, 1]), r"`codes` must be one class index per row, \(3,\) whole numbers"),
         (lambda: sample_metrics(GOOD, [0, 1, -1]), "`codes` must be 0 or more; got -1 in row 2"),
         (lambda: sample_metrics(GOOD, [0, 1, 2], num_classes=2), "`codes` must be 0 to 1; got 2 in row 2"),
-        (lambda: sample_metrics(GOOD, [0, 1, 2], groups=[1]), "`groups` must hold one image id a row"),
+        (lambda: sample_metrics(GOOD, [0, 1, 2], groups=[1]), "`groups` must hold one image id per row"),
         (lambda: sample_metrics(GOOD[:1], [0]), "`rows` must be at least 2; got 1"),
         (lambda: sample_metrics(GOOD, [0, 1, 2], temperature=0), "`temperature` must be > 0"),
         (lambda: sample_metrics(GOOD, [0, 1, 2], share=1.0), "`share` must be below 1"),

@@ -29,7 +29,8 @@ def test_any_split_gives_the_same_rows(cuts, size, kind):
     split = sample_rows(Rows(rows, labels, groups, cuts=sorted(cuts)), NAMES, size, 5)
     np.testing.assert_array_equal(whole.rows, split.rows)
     np.testing.assert_array_equal(whole.codes, split.codes)
-    assert len(whole.rows) == len(whole.codes) == min(size, 30 if kind == "groups" else 60)
+    assert len(whole.rows) == len(whole.codes) == whole.num_images * whole.views
+    assert whole.num_images == min(size, 30 if kind == "groups" else 60)
     passed = collect(
         Rows(rows, labels, groups, cuts=sorted(cuts), re_readable=False), sample=size, seeds=(4, 5)
     ).samples[1]
@@ -74,14 +75,15 @@ def test_rows_of_other_classes_are_left_out_before_drawing():
 def test_views_stay_together():
     rows, labels = example(n=30, views=3)
     stacked = sample_rows(Rows(rows, labels), NAMES, 10, 2)
-    assert stacked.rows.shape == (10, 3, 5)
+    assert stacked.rows.shape == (30, 5) and stacked.views == 3
+    assert stacked.images.tolist() == np.repeat(np.arange(10), 3).tolist()
     np.testing.assert_allclose(np.linalg.norm(stacked.rows, axis=-1), 1)
     order = np.random.default_rng(0).permutation(90)
     ids = np.repeat([f"i{k}" for k in range(30)], 3)
     grouped = sample_rows(Rows(rows.reshape(90, 5)[order], np.repeat(labels, 3)[order], ids[order]), NAMES, 10, 2)
-    assert grouped.rows.shape == (10, 3, 5) and grouped.cut == 0
+    assert grouped.rows.shape == (30, 5) and grouped.num_images == 10 and grouped.cut == 0
     unit = np.asarray(images_of(rows.reshape(90, 5))[0], dtype=float)
-    for views, code in zip(grouped.rows, grouped.codes, strict=True):
+    for views, code in zip(grouped.rows.reshape(10, 3, 5), grouped.codes[::3], strict=True):
         at = [int(np.argmin(np.abs(unit - view).sum(axis=1))) for view in views]
         assert len({row // 3 for row in at}) == 1 and len(set(at)) == 3 and labels[at[0] // 3] == code
 
@@ -90,13 +92,15 @@ def test_unequal_numbers_of_views_are_cut_to_the_smallest_and_told():
     ids = np.array([0, 0, 0, 1, 1, 2, 3, 3])
     rows, _ = example(n=8)
     found = sample_rows(Rows(rows, np.zeros(8, dtype=int), ids), ("0",), 9, 0)
-    assert found.rows.shape == (3, 2, 5) and found.cut == 2, "one view of the first image, and the image of one view"
+    assert found.rows.shape == (6, 5) and found.views == 2 and found.cut == 2, (
+        "one view of the first image, and the image of one view"
+    )
     assert any(
         note.startswith("2 views of sampled images left out")
         for note in collect(Rows(rows, ids * 0, ids), sample=9).notes
     )
     single = sample_rows(Rows(rows, ids * 0, np.arange(8)), ("0",), 4, 0)
-    assert single.rows.shape == (4, 5)
+    assert single.rows.shape == (4, 5) and single.images is None
 
 
 def test_shards_are_sampled_as_in_a_pass_over_them():
@@ -124,3 +128,15 @@ def test_the_scrambling_is_the_published_one():
     step = 0x9E3779B97F4A7C15
     states = np.array([0, step], dtype=np.uint64)
     assert scramble(states, np.uint64(0)).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
+
+
+def test_classes_are_renumbered_and_left_out_and_samples_joined():
+    rows, labels = example(n=20, views=2)
+    sample = sample_rows(Rows(rows, labels), NAMES, 20, 0)
+    swapped = sample.with_classes(np.array([1, -1, 0, -1]), 2)
+    kept = np.isin(sample.codes, [0, 2])
+    np.testing.assert_array_equal(swapped.rows, sample.rows[kept])
+    np.testing.assert_array_equal(swapped.codes, (sample.codes[kept] == 0).astype(int))
+    both = swapped.joined(sample)
+    assert both.num_classes == 4 and both.num_images == swapped.num_images + 20 and both.views == 2
+    np.testing.assert_array_equal(both.counts, np.bincount(np.concatenate([swapped.codes, sample.codes])))

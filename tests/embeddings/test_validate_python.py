@@ -392,7 +392,7 @@ def bad(row=None, column=None, value=np.nan, rows=X):
         ({"embeddings": bad(0, value=0)}, r"got a zero vector in row 0, and 1 of \d+ rows are zero"),
         ({"labels": np.where(np.arange(len(Y)) == 1, np.nan, Y)}, r"`labels` must not be missing; got nan in row 1"),
         ({"labels": Y[:-1]}, r"`labels`"),
-        ({"labels": None}, r"`labels` must be given"),
+        ({"labels": None}, r"`labels` must have one entry per row; got none"),
         (
             {"labels": np.zeros(len(X)), "geometry": None},
             r"no geometry with one class: all \d+ rows of `labels` have the label '0'",

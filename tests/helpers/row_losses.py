@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optgeom.embeddings.metrics.pair_risk import cosines_of_rows, supcon_terms
-from optgeom.embeddings.metrics.unit_rows import UnitRows
+from optgeom.embeddings.moments.unit_rows import UnitRows
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from optgeom.embeddings.metrics.pair_risk import (
     in_pairs,
     supcon_terms,
 )
-from optgeom.embeddings.metrics.unit_rows import Index, UnitRows
+from optgeom.embeddings.moments.unit_rows import Index, UnitRows
 from optgeom.errors import InvalidInputError
 from optgeom.losses.base import Loss
 from optgeom.losses.on_rows import DrawnBatches

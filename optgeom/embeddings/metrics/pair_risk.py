@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks, log_nonnegative, logsumexp_rows
 from optgeom.embeddings.metrics.metric import Estimate
-from optgeom.embeddings.metrics.unit_rows import ENTRIES, Index, UnitRows
+from optgeom.embeddings.moments.unit_rows import ENTRIES, Index, UnitRows
 from optgeom.losses.on_rows import WHOLE, PairSum
 
 Cosines = Callable[[slice | Index], Array]

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from optgeom import _checks
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.metrics.metric import Estimate
-from optgeom.embeddings.metrics.unit_rows import ENTRIES, Index, UnitRows, sum_by
+from optgeom.embeddings.moments.unit_rows import ENTRIES, Index, UnitRows, sum_by
 from optgeom.errors import InvalidInputError
 
 TIE = 1e-12  # rounding of a cosine of unit rows is eps sqrt(d), 1e-14 at d = 2048

@@ -17,7 +17,7 @@ import scipy.linalg
 from optgeom import _checks, choices
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.metrics.pair_risk import cosines_of_rows
-from optgeom.embeddings.metrics.unit_rows import ENTRIES, normalised
+from optgeom.embeddings.moments.unit_rows import ENTRIES, normalised
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import align, from_gram
 

@@ -11,10 +11,10 @@ from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
 from optgeom.embeddings.moments.first_pass import FirstPass
-from optgeom.embeddings.moments.row_sample import SampledRows, said_name, source_parts
+from optgeom.embeddings.moments.row_sample import said_name, source_parts
 from optgeom.embeddings.moments.second_pass import SecondPass, from_single_pass
 from optgeom.embeddings.moments.source import Source
-from optgeom.embeddings.moments.unit_rows import NormSpread
+from optgeom.embeddings.moments.unit_rows import NormSpread, UnitRows
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.errors import OptGeomError
 from optgeom.inputs import parallel
@@ -47,7 +47,7 @@ class Collected:
         False where the source could be read only once: the covariance of a class is then known up to its trace.
     notes : tuple of str
         What was done to the rows and labels, and what could not be done.
-    samples : tuple of SampledRows
+    samples : tuple of UnitRows
         One a seed, where a sample was asked for.
     """
 
@@ -59,7 +59,7 @@ class Collected:
     ignored: dict[str, int] = field(default_factory=dict)
     two_passes: bool = True
     notes: tuple[str, ...] = ()
-    samples: tuple[SampledRows, ...] = ()
+    samples: tuple[UnitRows, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ def collect(
 
 
 def _notes(
-    first: FirstPass, moments: ClassMoments, within: WithinClass, samples: tuple[SampledRows, ...], exact: bool
+    first: FirstPass, moments: ClassMoments, within: WithinClass, samples: tuple[UnitRows, ...], exact: bool
 ) -> Iterator[str]:
     norms = first.norms
     if first.names.not_met:

@@ -15,12 +15,13 @@ import numpy.typing as npt
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.moments.class_moments import ClassMoments
 from optgeom.embeddings.moments.image_table import ImageTable, distinct_ids
-from optgeom.embeddings.moments.row_sample import RowSample, SampledRows
+from optgeom.embeddings.moments.row_sample import RowSample
 from optgeom.embeddings.moments.source import Batch
 from optgeom.embeddings.moments.unit_rows import (
     BLOCK_ENTRIES,
     Faults,
     NormSpread,
+    UnitRows,
     check_length,
     embeddings_of,
     inverse,
@@ -166,7 +167,7 @@ class FirstPass:
         counts[place], squares[place], sums[place] = held._counts[:size], held._squares[:size], held._sums[:size]
         return ClassMoments(names, counts, sums, squares, held._scatter)
 
-    def samples(self) -> tuple[SampledRows, ...]:
+    def samples(self) -> tuple[UnitRows, ...]:
         """The rows kept for each seed, with class indices as in `finish`."""
         _, place, _ = self.names.finish()
         return tuple(sample.finish(place) for sample in self._samples)

@@ -1,5 +1,4 @@
-"""A random sample of rows (or images) that is the same however the rows are split into batches, and can be taken in any
-pass.
+"""A random sample of rows (or images) that does not depend on the split into batches, and can be taken in any pass.
 
 Every row has a number that is scrambled with the seed; the rows with the smallest results are the sample. That is a
 uniform sample without replacement, needs no number of rows, and does not depend on the order in which rows arrive.
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,31 +17,12 @@ from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.moments.image_table import distinct_ids
 from optgeom.embeddings.moments.source import Source
-from optgeom.embeddings.moments.unit_rows import Faults, check_length, embeddings_of, unit_views
+from optgeom.embeddings.moments.unit_rows import Faults, UnitRows, check_length, embeddings_of, unit_views
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.labels import ClassNames
 
 _SHARD_BITS = 40  # of the row number: a shard has less than 2^40 rows
 _ROWS_AT_ONCE = 16384
-
-
-@dataclass(frozen=True, eq=False)
-class SampledRows:
-    """Sampled images, in the order of the source.
-
-    Attributes
-    ----------
-    rows : (s, d) or (s, V, d)
-        Unit rows, float64; all views of each sampled image, where the source has views.
-    codes : (s,) intp
-        Class index.
-    cut : int
-        Views that were left out, because another sampled image has fewer (V is the smallest number of at least two).
-    """
-
-    rows: Array
-    codes: npt.NDArray[np.intp]
-    cut: int = 0
 
 
 class RowSample:
@@ -97,7 +76,7 @@ class RowSample:
         if other._rows is not None:
             self._take(other._keys, other._places, codes[other._codes], other._rows)
 
-    def finish(self, place: npt.NDArray[np.intp]) -> SampledRows:
+    def finish(self, place: npt.NDArray[np.intp]) -> UnitRows:
         """The sample, where running class code k is class `place[k]`.
 
         Raises `InvalidInputError` for rows without a direction.
@@ -113,16 +92,20 @@ class RowSample:
         faults.look(self._rows[order], norms, numbers, 0, "")
         faults.refuse()
         codes = place[self._codes[order]]
-        return _by_image(unit, codes, self._keys[order]) if self._grouped else SampledRows(unit, codes)
+        return (
+            _by_image(unit, codes, self._keys[order], place.size)
+            if self._grouped
+            else UnitRows.of_images(unit, codes, place.size)
+        )
 
     def _limit(self, keys: npt.NDArray[np.uint64]) -> np.uint64:
-        """The largest key of a sample of what is held and `keys`."""
-        held = np.concatenate([self._keys, keys])
+        """The largest key of a sample of the rows so far and of rows with `keys`."""
+        together = np.concatenate([self._keys, keys])
         if self._grouped:
-            held = np.unique(held)
-        if held.size <= self.size:
+            together = np.unique(together)
+        if together.size <= self.size:
             return np.uint64(2**64 - 1)
-        return np.uint64(np.partition(held, self.size - 1)[self.size - 1])
+        return np.uint64(np.partition(together, self.size - 1)[self.size - 1])
 
     def _take(
         self,
@@ -141,7 +124,7 @@ class RowSample:
         self._codes = np.concatenate([self._codes[mine], codes[theirs]])
 
 
-def sample_rows(source: Source, names: Sequence[str], size: int, seed: int) -> SampledRows:
+def sample_rows(source: Source, names: Sequence[str], size: int, seed: int) -> UnitRows:
     """Rows of a source that can be read again, drawn without replacement.
 
     Parameters
@@ -155,7 +138,7 @@ def sample_rows(source: Source, names: Sequence[str], size: int, seed: int) -> S
 
     Returns
     -------
-    SampledRows
+    UnitRows
         The same rows however the source is split into batches, and the same that a pass over it would have kept.
     """
     sources = source_parts(source)
@@ -206,7 +189,7 @@ def _number_of(image: str) -> int:
     return int.from_bytes(hashlib.blake2b(image.encode(), digest_size=8).digest(), "little")
 
 
-def _by_image(unit: Array, codes: npt.NDArray[np.intp], keys: npt.NDArray[np.uint64]) -> SampledRows:
+def _by_image(unit: Array, codes: npt.NDArray[np.intp], keys: npt.NDArray[np.uint64], num_classes: int) -> UnitRows:
     """Stack the views of each image, in the order of the first view of each.
 
     Images of fewer than V views go, views beyond V too.
@@ -222,4 +205,4 @@ def _by_image(unit: Array, codes: npt.NDArray[np.intp], keys: npt.NDArray[np.uin
     flat = unit.reshape(len(unit), -1, unit.shape[-1])  # (rows, views in a row, d)
     stacked = flat[chosen].reshape(len(kept), -1, unit.shape[-1])
     rows = stacked if stacked.shape[1] > 1 else stacked[:, 0]
-    return SampledRows(rows, codes[first[kept]], int(len(unit) - chosen.size))
+    return UnitRows.of_images(rows, codes[first[kept]], num_classes, int(len(unit) - chosen.size))

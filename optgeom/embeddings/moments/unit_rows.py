@@ -1,15 +1,18 @@
-"""Rows of a batch as unit vectors in float64: their norms, and what cannot be normalised."""
+"""Unit rows: normalised from batches, with their norms and faults, and the one container of rows with a class each."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
-from optgeom._numerics import Array
+from optgeom import _checks
+from optgeom._numerics import Array, blocks
 from optgeom.embeddings.moments.source import Batch
 from optgeom.errors import InvalidInputError
 
@@ -20,6 +23,11 @@ BLOCK_ENTRIES = 2**18
 # above it.
 _SAFE = (1e-280, 1e280)
 _SHORTEST = 1e-290
+# Rows that were rounded to float16 or bfloat16 are this close to unit norm; those of an unnormalised network are not.
+NORM_SLACK = 1e-2
+ENTRIES = 1 << 20  # entries of one block, 8 MiB in float64: the half dozen arrays of a block stay far below 200 MB
+
+Index = npt.NDArray[np.intp]
 
 
 def embeddings_of(batch: Batch, source: str = "") -> npt.NDArray[Any]:
@@ -117,8 +125,8 @@ class NormSpread:
 
     @property
     def unit(self) -> bool:
-        """Whether the rows were unit vectors; 1 % is what rounding to bfloat16 leaves of them, with a margin of two."""
-        return bool(self.count) and self.smallest > 0.99 and self.largest < 1.01
+        """Whether the rows were unit vectors, up to `NORM_SLACK`."""
+        return bool(self.count) and self.smallest > 1 - NORM_SLACK and self.largest < 1 + NORM_SLACK
 
 
 @dataclass
@@ -180,3 +188,200 @@ class Faults:
 
 def _words(position: tuple[int, int, str, str]) -> str:
     return position[2] + (f" of {position[3]}" if position[3] else "")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UnitRows:
+    """Embeddings of unit norm with a class each: all rows, or a sample of them.
+
+    Attributes
+    ----------
+    rows : (n, d)
+        As given, in any floating type; `take` converts and normalises.
+    codes : (n,) intp
+        Class of each row, 0 to C - 1.
+    num_classes : int
+        C; a class may have no row.
+    images : (n,) intp or None
+        Image that each row is a view of, 0 to m - 1; None where every row is an image of its own.
+    whole : bool
+        Every row of the embeddings is in it.
+    cut : int
+        Views that a sample left out so that all of its images have the same number.
+    """
+
+    rows: npt.NDArray[Any]
+    codes: Index
+    num_classes: int
+    images: Index | None = None
+    whole: bool = False
+    cut: int = 0
+
+    @classmethod
+    def of(cls, rows: Any, codes: Any, num_classes: int | None = None, groups: Any = None) -> Self:
+        """Check and wrap.
+
+        Raises
+        ------
+        InvalidInputError
+            Rows that are not (n, d), not finite or not of unit norm; codes that are not class indices; groups that
+            are not one per row.
+        """
+        table = as_rows(rows)
+        classes = _class_indices(codes, table.shape[0], num_classes)
+        images = None
+        if groups is not None:
+            given = np.asarray(groups)
+            if given.shape != (table.shape[0],):
+                raise InvalidInputError(
+                    f"`groups` must hold one image id per row, ({table.shape[0]},); got {given.shape} (repeat the id)"
+                )
+            _, images = np.unique(given, return_inverse=True)
+            images = images.astype(np.intp)
+        number = int(classes.max()) + 1 if num_classes is None else num_classes
+        return cls(rows=table, codes=classes, num_classes=number, images=images)
+
+    @classmethod
+    def of_images(cls, rows: Array, codes: Index, num_classes: int, cut: int = 0) -> Self:
+        """From unit rows (s, d), or images (s, V, d) whose views become rows one after the other; not checked."""
+        if rows.ndim == 2:
+            return cls(rows=rows, codes=codes, num_classes=num_classes, cut=cut)
+        images, views, dimension = rows.shape
+        return cls(
+            rows=rows.reshape(-1, dimension),
+            codes=np.repeat(codes, views),
+            num_classes=num_classes,
+            images=np.repeat(np.arange(images), views),
+            cut=cut,
+        )
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return int(self.codes.size)
+
+    @property
+    def num_images(self) -> int:
+        """Number of images."""
+        return self.n if self.images is None else int(np.unique(self.images).size)
+
+    @property
+    def views(self) -> int:
+        """Rows per image, where every image has as many (a sample); 1 without images."""
+        return 1 if self.images is None else self.n // max(1, self.num_images)
+
+    @property
+    def counts(self) -> Index:
+        """(C,) rows of each class."""
+        return np.bincount(self.codes, minlength=self.num_classes)
+
+    @property
+    def image_counts(self) -> Index:
+        """(C,) images of each class; an image belongs to the class of its first row."""
+        if self.images is None:
+            return self.counts
+        first = np.unique(self.images, return_index=True)[1]
+        return np.bincount(self.codes[first], minlength=self.num_classes)
+
+    @property
+    def has_views(self) -> bool:
+        """Whether some image has two rows or more."""
+        return self.images is not None and bool(np.bincount(self.images).max() > 1)
+
+    def take(self, index: Index | slice) -> Array:
+        """Some rows in float64, of unit norm to rounding."""
+        return normalised(self.rows[index])
+
+    def subset(self, index: Index) -> UnitRows:
+        """Some rows, with the same class and image numbers."""
+        images = None if self.images is None else self.images[index]
+        return UnitRows(rows=self.rows[index], codes=self.codes[index], num_classes=self.num_classes, images=images)
+
+    def with_classes(self, place: Index, num_classes: int) -> UnitRows:
+        """Class k becomes `place[k]`; the rows of classes at place -1 are left out."""
+        codes = place[self.codes]
+        kept = np.flatnonzero(codes >= 0)
+        return replace(self.subset(kept), codes=codes[kept], num_classes=num_classes, cut=self.cut)
+
+    def joined(self, other: UnitRows) -> UnitRows:
+        """These rows, then those of `other`, whose images are numbered after these."""
+        images = None
+        if self.images is not None and other.images is not None:
+            images = np.concatenate([self.images, other.images + self.images.max(initial=-1) + 1])
+        return UnitRows(
+            rows=np.concatenate([self.rows, other.rows]),
+            codes=np.concatenate([self.codes, other.codes]),
+            num_classes=max(self.num_classes, other.num_classes),
+            images=images,
+        )
+
+    def in_blocks(self) -> Iterator[tuple[slice, Array]]:
+        """All rows, a block at a time."""
+        for block in blocks(self.n, self.rows.shape[1], ENTRIES):
+            yield block, self.take(block)
+
+    def class_sums(self) -> Array:
+        """(C, d) sum of the rows of each class."""
+        total = np.zeros((self.num_classes, self.rows.shape[1]))
+        for block, part in self.in_blocks():
+            total += sum_by(self.codes[block], part, self.num_classes)
+        return total
+
+
+def sum_by(labels: Index, values: Array, count: int) -> Array:
+    """(count, d) sum of the rows of `values` that have each label."""
+    columns = np.arange(labels.size)
+    return np.asarray(
+        scipy.sparse.csr_array((np.ones(labels.size), (labels, columns)), shape=(count, labels.size)) @ values
+    )
+
+
+def normalised(rows: npt.NDArray[Any]) -> Array:
+    """Rows in float64 divided by their norm."""
+    part = rows.astype(np.float64)
+    part /= np.linalg.norm(part, axis=1, keepdims=True)
+    return part
+
+
+def as_rows(rows: Any) -> npt.NDArray[Any]:
+    """(n, d) real numbers, finite, each row of unit norm to the precision of half floats."""
+    table = np.asarray(rows)
+    if table.dtype.kind not in "fiu" or table.ndim != 2 or table.size == 0:
+        raise InvalidInputError(
+            f"`rows` must be a table of numbers (n, d); got shape {table.shape} of {table.dtype} (one row per sample)"
+        )
+    for block in blocks(table.shape[0], table.shape[1], ENTRIES):
+        part = table[block].astype(np.float64)
+        wrong = ~np.isfinite(part)
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            where = f"row {block.start + int(row)}, column {int(column)}"
+            raise InvalidInputError(f"`rows` must be finite; got {part[row, column]} in {where} (leave such rows out)")
+        norms = np.linalg.norm(part, axis=1)
+        wrong_norm = np.abs(norms - 1) > NORM_SLACK
+        if wrong_norm.any():
+            row = int(wrong_norm.argmax())
+            remedy = "a zero row has no direction: leave it out" if norms[row] == 0 else "divide each row by its norm"
+            raise InvalidInputError(
+                f"`rows` must have unit norm; got norm {norms[row]:.6g} in row {block.start + row} ({remedy})"
+            )
+    return table
+
+
+def _class_indices(codes: Any, rows: int, num_classes: int | None) -> Index:
+    indices = np.asarray(codes)
+    if indices.shape != (rows,) or indices.dtype.kind not in "iu":
+        came = f"shape {indices.shape} of {indices.dtype}"
+        raise InvalidInputError(
+            f"`codes` must be one class index per row, ({rows},) whole numbers; got {came} (encode the labels first)"
+        )
+    if num_classes is not None:
+        _checks.integer("num_classes", num_classes, at_least=1)
+    top = np.inf if num_classes is None else num_classes
+    wrong = np.flatnonzero((indices < 0) | (indices >= top))
+    if wrong.size:
+        bound = "0 or more" if num_classes is None else f"0 to {num_classes - 1}"
+        raise InvalidInputError(
+            f"`codes` must be {bound}; got {indices[wrong[0]]} in row {int(wrong[0])} (leave ignored rows out)"
+        )
+    return indices.astype(np.intp)
