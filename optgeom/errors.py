@@ -18,7 +18,7 @@ class InvalidInputError(OptGeomError, ValueError):
 
 
 class IncompatibleError(OptGeomError, TypeError):
-    """Two things that are fine by themselves but do not go together: the message says what is missing."""
+    """Two valid arguments that do not go together; the message says what is missing."""
 
 
 class MissingDependencyError(OptGeomError, ImportError):
@@ -30,15 +30,19 @@ class SolverError(OptGeomError, RuntimeError):
 
 
 class NotCertifiedError(SolverError):
-    """A geometry was computed, but its certificate does not hold.
+    """An answer was computed, but its certificate does not hold.
 
     Attributes
     ----------
-    geometry : Geometry or Realization
-        The best that was found, with the certificate that failed. It is carried for inspection, never to be used as the
-        answer.
+    result : Result
+        The best answer computed, with the certificate that failed: to be inspected, never to be used as the answer.
     """
 
-    def __init__(self, message: str, geometry: Any) -> None:
+    def __init__(self, message: str, result: Any) -> None:
         super().__init__(message)
-        self.geometry = geometry
+        self.result = result
+
+    @property
+    def geometry(self) -> Any:
+        """The name of `result` in 0.1.0; it goes in 0.3."""
+        return self.result

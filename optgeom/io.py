@@ -1,263 +1,183 @@
-"""Geometry on disk and as JSON: versioned, never pickled, written under a temporary name and renamed."""
+"""Files of results (versioned, never pickled, whole or not at all) and tables of prototypes in formats of other tools.
+
+A result file is a JSON document and named arrays, as `.npz` or as `.json`. Its class gives both their meaning: it
+computes every figure anew from the arrays, and `check_figure` refuses a file that says otherwise.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import dataclasses
 import io
 import json
+import math
 import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from optgeom._numerics import Array
-from optgeom.certificates.certificate import Certificate
+from optgeom.certificates import Certificate
 from optgeom.errors import InvalidInputError, MissingDependencyError
-from optgeom.formatting import to_json
-from optgeom.geometry import Geometry, SolverRun
 from optgeom.inputs import files
-from optgeom.inputs.classes import ClassDistribution, ClassGroups
 
-FORMAT = "optgeom-geometry"
-VERSION = 1
-GRAM_CLASSES = 64
-LISTED_CLASSES = 1000
+SAME_FIGURE = 1e-10  # of the scale: what figures computed on another machine, in other roundings, may differ by
+SAME_GAP = 0.5  # of the larger one: gaps are differences down to that rounding
 
-
-def as_dict(geometry: Geometry, full: bool | None = None) -> dict[str, Any]:
-    """The JSON object of `optgeom solve`."""
-    listed = geometry.num_classes <= LISTED_CLASSES or bool(full)
-    found: dict[str, Any] = {
-        "num_classes": geometry.num_classes,
-        "names": list(geometry.names) if listed else None,
-        "loss": geometry.loss,
-        "risk": geometry.risk,
-        "rank": geometry.rank,
-        "regime": geometry.regime,
-        "min_angle_deg": geometry.min_angle_deg,
-        "coincident_classes": [list(classes) for classes in geometry.coincident_classes],
-        "num_near_coincident_pairs": geometry.num_near_coincident_pairs,
-        "near_coincident_pairs": [list(pair) for pair in geometry.near_coincident_pairs],
-        "certificate": geometry.certificate.as_dict(),
-        "solver": {
-            "name": geometry.solver.name,
-            "iterations": geometry.solver.iterations,
-            "seconds": geometry.solver.seconds,
-        },
-        "notes": [*geometry.classes.notes, *geometry.notes],
-    }
-    if listed:
-        found["proportions"] = geometry.proportions.tolist()
-    else:
-        found["groups"] = [
-            {
-                "size": int(size),
-                "proportion": float(geometry.proportions[np.argmax(geometry.index == group)]),
-                "within_cosine": float(geometry.group_cosines[group, group]) if size > 1 else None,
-            }
-            for group, size in enumerate(geometry.group_sizes)
-        ]
-    if full or (full is None and geometry.num_classes <= GRAM_CLASSES):
-        found["gram"] = geometry.gram.tolist()
-    if geometry.dim is not None:
-        found["dim"] = geometry.dim
-    if geometry.bracket is not None:
-        found["bracket"] = to_json(geometry.bracket)
-        found["required_rank"] = geometry.required_rank
-    return found
+T = TypeVar("T")
 
 
-def _document(geometry: Geometry) -> dict[str, Any]:
-    """Everything but the arrays."""
-    given = geometry.classes._names
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "names": None if given is None else list(given),
-        "dropped": list(geometry.classes.dropped),
-        "class_notes": list(geometry.classes.notes),
-        "sampler_power": geometry.classes.sampler_power,
-        "risk": geometry.risk,
-        "rank": geometry.rank,
-        "certificate": {
-            key: repr(value) if isinstance(value, float) else value
-            for key, value in dataclasses.asdict(geometry.certificate).items()
-        },
-        "loss": geometry.loss,
-        "solver": {
-            "name": geometry.solver.name,
-            "iterations": geometry.solver.iterations,
-            "seconds": geometry.solver.seconds,
-        },
-        "dim": geometry.dim,
-        "bracket": geometry.bracket,
-        "required_rank": geometry.required_rank,
-        "notes": list(geometry.notes),
-    }
+class FileMismatchError(ValueError):
+    """A figure in a file that is not the figure of its arrays: the file was changed after it was written."""
 
 
-def _arrays(geometry: Geometry) -> dict[str, np.ndarray[Any, Any]]:
-    groups = geometry.classes.groups
-    arrays: dict[str, np.ndarray[Any, Any]] = {
-        "index": geometry.index,
-        "group_sizes": geometry.group_sizes,
-        "group_cosines": geometry.group_cosines,
-        "class_index": groups.index,
-        "class_sizes": groups.sizes,
-        "class_proportions": groups.proportions,
-        "kept": geometry.classes.kept,
-    }
-    if groups.counts is not None:
-        arrays["class_counts"] = groups.counts
-    return arrays
+@dataclass(frozen=True)
+class FileKind:
+    """One kind of result file.
 
+    Attributes
+    ----------
+    name : str
+        What the file states as its format.
+    noun : str
+        What it holds, for messages: "a geometry".
+    instead : str
+        What else can be saved, for messages: "prototypes alone: save_prototypes".
+    version : int
+        Version that is written, and the only one that is read.
+    """
 
-def save(geometry: Geometry, path: str | os.PathLike[str]) -> None:
-    """See `Geometry.save`."""
-    suffix = Path(path).suffix.lower()
-    document, arrays = _document(geometry), _arrays(geometry)
-    if suffix == ".json":
-        document["arrays"] = {name: array.tolist() for name, array in arrays.items()}
-        if geometry.num_classes <= GRAM_CLASSES:
-            document["gram"] = geometry.gram.tolist()
-        files.write_text(path, json.dumps(document))
-    elif suffix == ".npz":
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, document=np.array(json.dumps(document)), **arrays)  # type: ignore[arg-type]
-        files.write_bytes(path, buffer.getvalue())
-    else:
-        raise InvalidInputError(
-            f"a geometry is saved as .npz or .json; got {str(path)!r} (prototypes alone: save_prototypes)"
-        )
+    name: str
+    noun: str
+    instead: str
+    version: int = 1
 
-
-def load(path: str | os.PathLike[str]) -> Geometry:
-    """See `Geometry.load`."""
-    suffix = Path(path).suffix.lower()
-    try:
+    def write(
+        self, path: str | os.PathLike[str], document: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
+        """Write a document of plain values and arrays of numbers or text to `.npz` or `.json`."""
+        suffix = Path(path).suffix.lower()
+        whole = {"format": self.name, "version": self.version, **document}
         if suffix == ".json":
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-            raw = {name: np.array(values) for name, values in document["arrays"].items()}
+            whole["arrays"] = {name: _listed(array) for name, array in arrays.items()}
+            files.write_text(path, json.dumps(whole, allow_nan=False))
         elif suffix == ".npz":
-            with open(path, "rb") as stream, files.opened(stream) as stored:
-                if isinstance(stored, np.ndarray):
-                    raise InvalidInputError(f"{path} is not a geometry written by optgeom (a single array)")
-                document = json.loads(str(stored["document"]))
-                raw = {name: stored[name] for name in stored if name != "document"}
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, document=np.array(json.dumps(whole, allow_nan=False)), **dict(arrays))  # type: ignore[arg-type]
+            files.write_bytes(path, buffer.getvalue())
         else:
-            raise InvalidInputError(f"a geometry is read from .npz or .json; got {str(path)!r}")
-        if document.get("format") != FORMAT:
-            raise InvalidInputError(f"{path} is not a geometry written by optgeom")
-        if document.get("version") != VERSION:
-            found = document.get("version")
-            raise InvalidInputError(
-                f"{path} has format version {found}; this optgeom reads version {VERSION} (upgrade optgeom)"
-            )
-        return _rebuild(document, raw)
-    except FileNotFoundError:
-        raise InvalidInputError(f"{path} does not exist") from None
-    except InvalidInputError:
-        raise
-    except (OSError, AttributeError, TypeError, *files.DAMAGE) as error:
-        why = files.reason(error)
-        raise InvalidInputError(
-            f"{path} is not a geometry written by optgeom ({type(error).__name__}: {why})"
-        ) from error
+            raise InvalidInputError(f"{self.noun} is saved as .npz or .json; got {str(path)!r} ({self.instead})")
+
+    def read(self, path: str | os.PathLike[str], rebuild: Callable[[dict[str, Any], dict[str, Any]], T]) -> T:
+        """Give the document and the arrays of a file to `rebuild`.
+
+        Raises
+        ------
+        InvalidInputError
+            No file, another kind of file, another version, or contents that `rebuild` refuses.
+        """
+        suffix = Path(path).suffix.lower()
+        if suffix not in (".json", ".npz"):
+            raise InvalidInputError(f"{self.noun} is read from .npz or .json; got {str(path)!r}")
+        with self._one_line(path):
+            document, arrays = (_read_json if suffix == ".json" else _read_npz)(Path(path))
+            if document.get("format") != self.name:
+                raise ValueError(f"its format is {document.get('format')!r}")
+            version = document.get("version")
+        if version != self.version:
+            reads = f"this optgeom reads version {self.version} (upgrade optgeom)"
+            raise InvalidInputError(f"{path} has format version {version}; {reads}")
+        with self._one_line(path):
+            return rebuild(document, arrays)
+
+    @contextlib.contextmanager
+    def _one_line(self, path: str | os.PathLike[str]) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise InvalidInputError(f"{path} does not exist") from None
+        except FileMismatchError as error:
+            raise InvalidInputError(f"{path} was changed after it was written: {error} (compute it again)") from error
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{path}: {error}") from error
+        except (OSError, AttributeError, TypeError, IndexError, *files.DAMAGE) as error:
+            why = f"{type(error).__name__}: {files.reason(error)}"
+            raise InvalidInputError(f"{path} is not {self.noun} written by optgeom ({why})") from error
 
 
-def _rebuild(document: dict[str, Any], raw: dict[str, Any]) -> Geometry:
-    counts = raw.get("class_counts")
-    _check_sound(document, raw)
-    groups = ClassGroups(
-        raw["class_index"].astype(np.intp),
-        raw["class_sizes"].astype(np.int64),
-        raw["class_proportions"].astype(np.float64),
-        None if counts is None else counts.astype(np.int64),
-    )
-    names = document["names"]
-    classes = ClassDistribution(
-        groups,
-        tuple(document["dropped"]),
-        tuple(document["class_notes"]),
-        float(document["sampler_power"]),
-        None if names is None else tuple(names),
-        raw["kept"].astype(np.intp),
-    )
-    held = document["certificate"]
-    certificate = Certificate(
-        certified=bool(held["certified"]),
-        gap=float(held["gap"]),
-        lower_bound=float(held["lower_bound"]),
-        primal_shift=float(held["primal_shift"]),
-        backward_error=float(held["backward_error"]),
-        tolerance=float(held["tolerance"]),
-        scale=1 + abs(float(document["risk"])),
-        unique=bool(held["unique"]),
-        rank=int(document["rank"]),
-        reason=str(held.get("reason", "")),
-    )
-    bracket = document["bracket"]
-    return Geometry(
-        classes,
-        raw["index"].astype(np.intp),
-        raw["group_sizes"].astype(np.int64),
-        raw["group_cosines"].astype(np.float64),
-        float(document["risk"]),
-        int(document["rank"]),
-        certificate,
-        document["loss"],
-        SolverRun(**document["solver"]),
-        document["dim"],
-        None if bracket is None else (float(bracket[0]), float(bracket[1])),
-        tuple(document["notes"]),
-        document["required_rank"],
-    )
+def _read_json(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return document, {name: np.array(values) for name, values in document["arrays"].items()}
 
 
-def _check_sound(document: dict[str, Any], raw: dict[str, Any]) -> None:
-    """ValueError where the parts of a file do not fit together: it was damaged, or written by hand."""
-    number = raw["class_index"].size
-    for index, sizes in ((raw["class_index"], raw["class_sizes"]), (raw["index"], raw["group_sizes"])):
-        whole = index.dtype.kind in "iu" and sizes.dtype.kind in "iu" and index.shape == (number,) and sizes.ndim == 1
-        within = whole and number > 1 and index.min() >= 0 and index.max() < sizes.size
-        if not within or not np.array_equal(np.bincount(index, minlength=sizes.size), sizes):
-            raise ValueError("its groups of classes and their sizes differ")
-    groups, cosines = raw["group_sizes"].size, raw["group_cosines"]
-    if (
-        cosines.shape != (groups, groups)
-        or not np.all(np.abs(cosines) <= 1 + 1e-9)
-        or not np.array_equal(cosines, cosines.T)
-    ):
-        raise ValueError("its cosines are no symmetric matrix of numbers from -1 to 1")
-    shares = raw["class_proportions"]
-    if (
-        shares.shape != raw["class_sizes"].shape
-        or not np.all(shares > 0)
-        or not abs(shares @ raw["class_sizes"] - 1) <= 1e-9
-    ):
-        raise ValueError("its proportions are not positive with sum 1")
-    counts, names = raw.get("class_counts", shares), document["names"]
-    if counts.shape != shares.shape or raw["kept"].shape != (number,) or len(names or range(number)) != number:
-        raise ValueError("its counts and names are not one for each class")
-    if not (isinstance(document["loss"], dict) and isinstance(document["loss"]["name"], str)) or not all(
-        map(_is_text, names or ())
-    ):
-        raise ValueError("its loss and its classes have no names")
+def _read_npz(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    with open(path, "rb") as stream, files.opened(stream) as stored:
+        if isinstance(stored, np.ndarray):
+            raise ValueError("it holds a single array")
+        document = json.loads(str(stored["document"]))
+        return document, {name: stored[name] for name in stored if name != "document"}
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _listed(array: npt.NDArray[Any]) -> Any:
+    """Nested lists; the numbers that JSON does not have as text, which `astype` reads."""
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    return np.where(np.isfinite(array), array.astype(object), array.astype(str)).tolist()
 
 
-def save_prototypes(geometry: Geometry, path: str | os.PathLike[str], dim: int | None = None) -> None:
-    """See `Geometry.save_prototypes`."""
+def plain_number(value: float | None) -> float | str | None:
+    """A number for a document: infinity and NaN, which JSON does not have, as text that `float` reads."""
+    return value if value is None or math.isfinite(value) else repr(value)
+
+
+def plain_certificate(certificate: Certificate) -> dict[str, Any]:
+    """A certificate for a document, infinities included."""
+    figures = ("gap", "lower_bound", "backward_error", "primal_shift")
+    return {**certificate.as_dict(), **{name: plain_number(getattr(certificate, name)) for name in figures}}
+
+
+def check_figure(name: str, stored: Any, computed: float, scale: float, *, relative: float = 0.0) -> None:
+    """Raise `FileMismatchError` unless a stored figure is that of the arrays, up to rounding.
+
+    Parameters
+    ----------
+    name : str
+        Of the figure, for the message.
+    stored : float, or its text
+    computed : float
+    scale : float
+        SAME_FIGURE of it is allowed.
+    relative : float
+        Share of the larger of the two figures that is allowed as well.
+    """
+    figure = float(stored)
+    allowed = SAME_FIGURE * scale + relative * max(abs(figure), abs(computed))
+    if figure != computed and not abs(figure - computed) <= allowed:
+        raise FileMismatchError(f"its {name} is {figure:.12g}, but that of its arrays is {computed:.12g}")
+
+
+def check_certificate(stored: Mapping[str, Any], computed: Certificate) -> None:
+    """Raise `FileMismatchError` unless a stored certificate claims what that of the arrays does."""
+    if bool(stored["certified"]) and not computed.certified:
+        raise FileMismatchError(f"it says certified, but {computed.reason}")
+    check_figure("gap", stored["gap"], computed.gap, computed.scale, relative=SAME_GAP)
+    risk = computed.lower_bound + computed.gap
+    gap = float(stored["gap"])
+    if math.isfinite(gap):
+        check_figure("lower bound", stored["lower_bound"], risk - gap, computed.scale)
+
+
+def save_table(path: str | os.PathLike[str], make_table: Callable[[], Array], names: tuple[str, ...]) -> None:
+    """Write a table with one name per row to `.npy`, `.npz`, `.csv`, `.pt` or `.safetensors`."""
     suffix = Path(path).suffix.lower()
     writers = {".npy": _npy, ".npz": _npz, ".csv": _csv, ".pt": _torch, ".safetensors": _safetensors}
     if suffix not in writers:
         raise InvalidInputError(f"prototypes are saved as {', '.join(writers)}; got {str(path)!r}")
-    files.write_bytes(path, writers[suffix](geometry.prototypes(dim), geometry.names))
+    files.write_bytes(path, writers[suffix](make_table(), names))
 
 
 def _npy(table: Array, names: tuple[str, ...]) -> bytes:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from optgeom.formatting import first_of
 from optgeom.geometry import Geometry, Pair
-from optgeom.wording import describe_certificate, describe_loss, describe_regime, short, simplex_angle_deg
+from optgeom.wording import describe_certificate, describe_regime, short, simplex_angle_deg
 from optgeom_cli.output import console
 
 MOST_COLUMNS = 100  # longer lines are hard to read on a wide terminal
@@ -76,8 +76,8 @@ def _print(
 
 def _summary(geometry: Geometry, source: str | None, collapse: str | None) -> Iterable[tuple[str, str]]:
     yield "Classes", _classes_line(geometry, source)
-    yield "Loss", describe_loss(geometry.loss)
-    yield "Risk", f"{geometry.risk:.12g}" + _constant(geometry.loss)
+    yield "Loss", geometry.loss.words()
+    yield "Risk", f"{geometry.risk:.12g}" + _constant(geometry.loss.to_dict())
     yield "Regime", describe_regime(geometry)
     if collapse is not None:
         yield "Collapse", collapse

@@ -201,7 +201,7 @@ def _features_content(run: FeatureRun) -> dict[str, Any]:
         "num_classes": geometry.num_classes,
         "names": list(geometry.names),
         "proportions": geometry.proportions.tolist(),
-        "loss": geometry.loss,
+        "loss": geometry.loss.to_dict(),
         "geometry": run.distance.as_dict(),
         "losses": {
             "final": run.records[-1]["loss"],
@@ -228,7 +228,7 @@ def _encoder_content(run: EncoderRun, data: LabelledData) -> dict[str, Any]:
         "names": list(geometry.names),
         "counts": data.counts.tolist(),
         "proportions": geometry.proportions.tolist(),
-        "loss": geometry.loss,
+        "loss": geometry.loss.to_dict(),
         "geometry": _distance(run.distance, geometry.names),
         "from_simplex": run.simplex.as_dict(),
         "held_out": None if run.held_out is None else _distance(run.held_out, geometry.names),

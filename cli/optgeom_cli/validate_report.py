@@ -14,7 +14,7 @@ from rich.text import Text
 
 from optgeom.embeddings.metrics.metric import Metric
 from optgeom.embeddings.result import Validation
-from optgeom.wording import describe_loss, short
+from optgeom.wording import short
 from optgeom_cli.output import console
 
 MOST_COLUMNS = 100  # longer lines are hard to read on a wide terminal
@@ -55,7 +55,7 @@ def _print(out: Console, found: Validation, files: Mapping[str, Path]) -> None:
 def _summary(found: Validation) -> Iterable[tuple[str, str]]:
     images = f"{found.num_images} images" + (f" ({found.num_rows} rows)" if found.num_rows != found.num_images else "")
     yield "Embeddings", f"{found.embeddings_from}: {images} of {found.num_classes} classes in {found.dim} dimensions"
-    yield "Optimum", f"{found.optimum_from}; {describe_loss(found.geometry.loss)}"
+    yield "Optimum", f"{found.optimum_from}; {found.geometry.loss.words()}"
     error, reach = found.max_angle_error_deg, found.max_angle_error_ci_deg
     if error is not None and reach is not None:
         yield (

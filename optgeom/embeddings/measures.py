@@ -142,7 +142,9 @@ class Embedding:
         """
         geometry, loss = self.reference.geometry, self.reference.loss
         if loss is None:
-            reason = f"the loss {geometry.loss.get('name')} is not kept in a geometry: give it to validate"
+            reason = (
+                f"the file of the geometry has only a description of its loss {geometry.loss.name}: give it to validate"
+            )
             return ExcessRisk(reason=reason), Metric(None, reason=reason)
         terms = excess_risk(self.directions, geometry.classes, loss, geometry.risk)
         if terms.unit is None:

@@ -5,9 +5,7 @@ A geometry that was given, or one solved for the training classes, in the dimens
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +14,8 @@ from optgeom.embeddings.moments.class_moments import ClassMoments
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
-from optgeom.losses import InfoNCE, Loss, SupCon, SupConFullBatch
+from optgeom.losses import Loss, SupCon
 from optgeom.solvers.api import solve
-from optgeom.wording import describe_loss
 
 OWN_COUNTS = "the label counts of the embeddings themselves"
 
@@ -122,26 +119,13 @@ def choose_reference(geometry: Any, classes: Any, loss: Any, sampler_power: floa
         geometry = Geometry.load(geometry)
     what = "a Geometry or the path of a saved one"
     geometry = _checks.instance("geometry", geometry, Geometry, "it is the third argument", what=what)
-    if loss is not None and loss.to_dict() != geometry.loss:
-        stored, came = describe_loss(geometry.loss), describe_loss(loss.to_dict())
-        raise InvalidInputError(f"`loss` must be that of the geometry: {stored}; got {came} (leave it out)")
-    loss = stored_loss(geometry.loss) if loss is None else loss
+    if loss is None:
+        # A loss that gives nothing is a description in a file: it has no values.
+        loss = geometry.loss if geometry.loss.gives else None
+    elif loss.to_dict() != geometry.loss.to_dict():
+        stored = geometry.loss.words()
+        raise InvalidInputError(f"`loss` must be that of the geometry: {stored}; got {loss.words()} (leave it out)")
     return ReferenceChoice(geometry=geometry, loss=loss, sampler_power=sampler_power, origin=origin)
-
-
-def stored_loss(described: Mapping[str, Any]) -> Loss | None:
-    """The loss that `Loss.describe` described; None where the description is not enough to make it again."""
-    options = {
-        key: math.inf if value == "inf" else value for key, value in described.items() if key not in ("name", "note")
-    }
-    kinds: dict[str, type[Loss]] = {"supcon": SupCon, "supcon-full": SupConFullBatch, "infonce": InfoNCE}
-    kind = kinds.get(str(described.get("name")))
-    if kind is None or options.get("sampling") == "explicit":
-        return None
-    try:
-        return kind(**options)
-    except (TypeError, ValueError):  # written by another version
-        return None
 
 
 def _in_dimension(geometry: Geometry, loss: Loss | None, dim: int, origin: str) -> Reference:
@@ -151,7 +135,7 @@ def _in_dimension(geometry: Geometry, loss: Loss | None, dim: int, origin: str) 
     if loss is None:
         raise InvalidInputError(
             f"`geometry` must fit into the {dim} dimensions of the embeddings; got rank {geometry.rank}, and a loss "
-            f"({geometry.loss.get('name')}) that a geometry does not hold (give `loss`, or a geometry from "
+            f"({geometry.loss.name}) that a geometry does not hold (give `loss`, or a geometry from "
             f"solve(..., dim={dim}))"
         )
     note = f"{origin} has rank {geometry.rank}: solved again for {dim} dimension{'' if dim == 1 else 's'}"

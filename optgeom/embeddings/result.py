@@ -232,7 +232,7 @@ class Validation:
             "from": self.optimum_from,
             "own_counts": self.own_counts,
             "num_classes": geometry.num_classes,
-            "loss": geometry.loss,
+            "loss": geometry.loss.to_dict(),
             "risk": geometry.risk,
             "rank": geometry.rank,
             "regime": geometry.regime,

@@ -34,7 +34,6 @@ from optgeom.formatting import finite, first_of
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import Loss
-from optgeom.wording import describe_loss
 
 MOST_CLASSES = 4096  # some twenty (C, C) matrices are held: 2.6 GiB
 SAMPLE_ENTRIES = 2**23  # of the sampled rows, 64 MiB in float64: all of 50 000 rows of length 128
@@ -408,7 +407,7 @@ def _sentence(judgement: Judgement, compared: _Compared) -> str:
         )
     if reference.default_loss:
         parts.append(
-            f"No loss was given: the optimum is that of the default, {describe_loss(geometry.loss)}; if training had "
+            f"No loss was given: the optimum is that of the default, {geometry.loss.words()}; if training had "
             "another, give it (loss, or --loss and --temperature)."
         )
     return " ".join(" ".join(parts).split())  # a name may have a line end

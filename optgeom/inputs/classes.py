@@ -90,14 +90,18 @@ class ClassDistribution:
         What was done to the input beyond reading it, to be shown to the user.
     sampler_power : float
         q of the sampler that was applied (`resample`), 1 if none was.
+    given_names : tuple of str, optional
+        Names of the classes as given; see `names`.
+    given_kept : (C,) intp, optional
+        Indices in the input, where empty classes were dropped; see `kept`.
     """
 
     groups: ClassGroups
     dropped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sampler_power: float = 1.0
-    _names: tuple[str, ...] | None = None
-    _kept: npt.NDArray[np.intp] | None = None
+    given_names: tuple[str, ...] | None = None
+    given_kept: npt.NDArray[np.intp] | None = None
 
     @classmethod
     def from_counts(
@@ -267,10 +271,19 @@ class ClassDistribution:
             logs = power * np.log(self.groups.proportions)
             weights = np.nan_to_num(np.exp(logs - logs.max()))
         groups = _grouped(weights, self.groups.index, whole=False)
-        return ClassDistribution(groups, self.dropped, self.notes, self.sampler_power * power, self._names, self._kept)
+        return ClassDistribution(
+            groups, self.dropped, self.notes, self.sampler_power * power, self.given_names, self.given_kept
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.groups, self.dropped, self.notes, self.sampler_power, self._names, self._kept)
+        return type(self), (
+            self.groups,
+            self.dropped,
+            self.notes,
+            self.sampler_power,
+            self.given_names,
+            self.given_kept,
+        )
 
     def __repr__(self) -> str:
         held = f"groups={self.groups.num_groups}, imbalance_factor={self.imbalance_factor:.6g}"
@@ -297,12 +310,12 @@ class ClassDistribution:
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Name of each class; where none was given, the text of its index in the input."""
-        return self._names if self._names is not None else tuple(map(str, self.kept.tolist()))
+        return self.given_names if self.given_names is not None else tuple(map(str, self.kept.tolist()))
 
     @functools.cached_property
     def kept(self) -> npt.NDArray[np.intp]:
         """(C,) index in the input of each class: 0 to C-1 unless empty classes were dropped."""
-        return read_only(np.arange(self.num_classes) if self._kept is None else self._kept)
+        return read_only(np.arange(self.num_classes) if self.given_kept is None else self.given_kept)
 
     @property
     def imbalance_factor(self) -> float:

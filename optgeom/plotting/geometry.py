@@ -12,7 +12,7 @@ from optgeom._numerics import Array, arccos_clipped
 from optgeom.geometry import Geometry
 from optgeom.plotting import figures, prototypes
 from optgeom.plotting.figures import BLACK, BLUE, GREY, ORANGE
-from optgeom.wording import describe_certificate, describe_loss, describe_regime, short, simplex_angle_deg
+from optgeom.wording import describe_certificate, describe_regime, short, simplex_angle_deg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +87,7 @@ def _title(geometry: Geometry) -> tuple[str, str, str]:
     balance = "equally frequent" if factor == 1 else f"imbalance {factor:.6g}"
     texts = (
         f"{geometry.num_classes} classes, {balance}; {describe_regime(geometry)}",
-        describe_loss(geometry.loss),
+        geometry.loss.words(),
         describe_certificate(geometry),
     )
     first, loss, certificate = (text[0].upper() + text[1:].replace("$", r"\$") for text in texts)

@@ -14,7 +14,7 @@ from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.plotting import figures
 from optgeom.plotting.figures import BLACK, BLUE, GREY, ORANGE
-from optgeom.wording import describe_loss, short
+from optgeom.wording import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ def plot_training(records: Records, geometry: Geometry) -> Figure:
         plot_loss(records, loss)
         plot_distance(records, distance)
         plot_angles_over_time(records, geometry, angles)
-        words = describe_loss(geometry.loss).replace("$", r"\$")
+        words = geometry.loss.words().replace("$", r"\$")
         figure.suptitle(f"{geometry.num_classes} classes; {words}", x=0.01, ha="left", fontsize=10.5)
     return figure
 

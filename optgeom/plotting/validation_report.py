@@ -15,7 +15,7 @@ from optgeom.formatting import finite, visible
 from optgeom.inputs import files
 from optgeom.plotting import figures, validation
 from optgeom.plotting.inline_svg import inline_svg
-from optgeom.wording import describe_certificate, describe_loss, describe_regime, short, simplex_angle_deg
+from optgeom.wording import describe_certificate, describe_regime, short, simplex_angle_deg
 
 SHOWN_CLASSES = 100
 NAME_WIDTH = 60  # characters of a class name in a table
@@ -189,7 +189,7 @@ def _compared(found: Validation) -> list[tuple[str, str]]:
         + (f" to {largest}" if largest > smallest else "")
         + " a class"
     )
-    loss = describe_loss(geometry.loss)
+    loss = geometry.loss.words()
     return [
         ("Embeddings", "arrays in memory" if found.embeddings_from == "`embeddings`" else found.embeddings_from),
         ("Images", images),

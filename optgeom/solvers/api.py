@@ -13,10 +13,11 @@ from optgeom._numerics import Array
 from optgeom.certificates import Certificate, Certified, certify, decide
 from optgeom.certificates.certificate import BACKWARD_ERROR_LIMIT, PRIMAL_SHIFT_LIMIT
 from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError, SolverError
-from optgeom.geometry import Geometry, SolverRun
+from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.result import SolverRun
 from optgeom.solvers import candidates, majorized
 from optgeom.solvers.interior_point import start_linear
 from optgeom.solvers.low_rank import solve_low_rank
@@ -102,16 +103,15 @@ def solve(
     found, name, iterations = _run(program, solver, tolerance, judge)
     run = SolverRun(name, iterations, time.perf_counter() - began)
     geometry = Geometry(
-        classes,
-        program.groups.index,
-        program.sizes,
-        found.cosines,
-        found.risk,
-        found.certificate.rank,
-        found.certificate,
-        loss.to_dict(),
-        run,
-        dim,
+        classes=classes,
+        index=program.groups.index,
+        group_sizes=program.sizes,
+        group_cosines=found.cosines,
+        risk=found.risk,
+        certificate=found.certificate,
+        loss=loss,
+        solver=run,
+        dim=dim,
     )
     if not found.certificate.certified:
         raise NotCertifiedError(f"the geometry found by {name} is not certified: {found.certificate.reason}", geometry)
@@ -217,7 +217,6 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
                 group_sizes=program.sizes,
                 group_cosines=met.cosines,
                 risk=met.risk,
-                rank=met.certificate.rank,
                 certificate=met.certificate,
                 solver=run,
             )
@@ -239,12 +238,11 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
         group_sizes=program.sizes,
         group_cosines=cosines,
         risk=risk,
-        rank=rank,
         certificate=certificate,
         solver=SolverRun("low-rank, dimension limited", steps, time.perf_counter() - began),
         dim=dim,
         bracket=(lower, risk),
-        required_rank=relaxed.rank,
+        relaxed=relaxed,
     )
 
 

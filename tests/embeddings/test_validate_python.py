@@ -329,18 +329,38 @@ def test_every_metric_is_a_number_or_has_a_reason():
             assert metric.value is None or math.isfinite(metric.value), name
 
 
-def test_the_loss_of_ones_own_is_not_kept_in_a_file(tmp_path):
-    law = np.full((8, 8), 1 / 8)
-    geometry = og.solve(GEOMETRY.classes, og.InfoNCE(0.5, 16, negative_law=law))
+class Exponential:
+    """A user's psi."""
+
+    is_additive = True
+
+    def value(self, t):
+        return np.exp(t).sum(axis=-1)
+
+    def derivative(self, t):
+        return np.exp(t)
+
+
+def test_a_file_has_only_a_description_of_a_users_psi(tmp_path):
+    loss = og.GeneralizedContrastive(Exponential(), 0.5)
+    geometry = og.solve(GEOMETRY.classes, loss)
     geometry.save(tmp_path / "g.npz")
     found = og.validate(X, Y, tmp_path / "g.npz")
     assert found.excess_risk.direction is None
-    assert "is not kept in a geometry" in found.metrics["empirical_loss"].reason
-    assert og.validate(X, Y, geometry, loss=og.InfoNCE(0.5, 16, negative_law=law)).excess_risk.direction is not None
+    assert "has only a description of its loss generalized" in found.metrics["empirical_loss"].reason
+    assert og.validate(X, Y, og.Geometry.load(tmp_path / "g.npz", loss=loss)).excess_risk.direction is not None
+    assert og.validate(X, Y, geometry).excess_risk.direction is not None
     with pytest.raises(
         og.InvalidInputError, match=r"`geometry` must fit into the 3 dimensions of the embeddings; got rank 7"
     ):
-        og.validate(X[:, :3], Y, geometry)
+        og.validate(X[:, :3], Y, tmp_path / "g.npz")
+
+
+def test_the_law_of_the_negatives_is_kept_in_a_file(tmp_path):
+    geometry = og.solve(GEOMETRY.classes, og.InfoNCE(0.5, 16, negative_law=np.full((8, 8), 1 / 8)))
+    geometry.save(tmp_path / "g.npz")
+    found = og.validate(X, Y, tmp_path / "g.npz").excess_risk
+    assert found.direction == og.validate(X, Y, geometry).excess_risk.direction is not None
 
 
 def test_rare_classes_are_not_lost_from_the_loss(monkeypatch):

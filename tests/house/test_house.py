@@ -27,7 +27,8 @@ inputs
 losses
 programs
 certificates
-prototypes & geometry & io & wording
+result & io
+prototypes & geometry_file & geometry & wording
 solvers
 collapse | realization | embeddings
 sampling

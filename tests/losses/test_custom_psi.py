@@ -108,7 +108,7 @@ def test_additive_psi_is_the_optimum_of_cvxpy(sampling: str, tau: float) -> None
     by_hand = np.sum(np.array(COUNTS)[:, None] / sum(COUNTS) * law(sampling) * np.exp((gram - 1) / tau))
     assert geometry.risk == pytest.approx(by_hand, abs=1e-14)
     assert gram[1, 2] == gram[2, 1] and gram[0, 1] == gram[0, 2]
-    assert geometry.loss["psi"] == "Exponential"
+    assert geometry.loss.to_dict()["psi"] == "Exponential"
 
 
 @pytest.mark.parametrize("sampling", ["ucl", "scl"])

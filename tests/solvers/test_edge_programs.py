@@ -175,7 +175,7 @@ def test_the_law_of_ucl_given_explicitly(k: float, alpha: float) -> None:
     np.testing.assert_allclose(explicit.gram, named.gram, atol=1e-10)
     assert explicit.risk == pytest.approx(named.risk, abs=1e-13)
     assert explicit.certificate.unique == named.certificate.unique
-    assert explicit.loss["sampling"] == "explicit"
+    assert explicit.loss.to_dict()["sampling"] == "explicit"
 
 
 @pytest.mark.parametrize(("k", "alpha"), [(math.inf, 1.0), (math.inf, 0.0), (3, 1.0), (1, 1.0), (1, 0.0)])
