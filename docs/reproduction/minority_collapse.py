@@ -49,11 +49,11 @@ def run(settings: Results) -> Results:
     low, high, number = settings["curve"]
     grid = [low + (high - low) * i / (number - 1) for i in range(number)]
     for key, (_, loss) in LOSSES.items():
-        predicted = collapse_threshold(loss, minorities=2)
+        collapse = collapse_threshold(loss, minorities=2)
         # With the threshold itself, where the curve has a corner.
         curves[key] = [
             [share, float(og.solve(classes_of(share), loss).gram[1, 2])]
-            for share in sorted([*grid, predicted.threshold])
+            for share in sorted([*grid, collapse.threshold])
         ]
         for share in settings["shares"][key]:
             classes = classes_of(share)
@@ -68,8 +68,8 @@ def run(settings: Results) -> Results:
                 {
                     "loss": key,
                     "share": share,
-                    "threshold": predicted.threshold,
-                    "published": predicted.published_sufficient,
+                    "threshold": collapse.threshold,
+                    "published": collapse.published_sufficient,
                     "predicted": predicted,
                     "exact": max(trained, key=lambda one: abs(one - predicted)),
                     "sampled": sampled,
