@@ -19,6 +19,7 @@ from _harness import QUIET, Row, wait_for_quiet, watched
 from _suite import Effort, Table
 
 from optgeom.collapse.scan import Scan, scan
+from optgeom.losses import InfoNCE
 
 ONE, TWO = "one worker", "two workers"
 # Majority shares, temperatures, a quarter of them; times 3 numbers of negatives and 2 sampling laws.
@@ -30,10 +31,13 @@ def run(shares: int, temperatures: int, workers: int) -> Scan:
     """One scan into a fresh file."""
     with tempfile.TemporaryDirectory() as folder:
         return scan(
-            majority=np.linspace(0.11, 0.99, shares),
-            temperature=np.geomspace(0.1, 2, temperatures),
-            negatives=[1, 8, math.inf],
-            sampling=["ucl", "scl"],
+            loss=InfoNCE(),
+            axes={
+                "majority": np.linspace(0.11, 0.99, shares),
+                "temperature": np.geomspace(0.1, 2, temperatures),
+                "negatives": [1, 8, math.inf],
+                "sampling": ["ucl", "scl"],
+            },
             workers=workers,
             out=Path(folder) / "scan.csv",
         )
@@ -41,7 +45,7 @@ def run(shares: int, temperatures: int, workers: int) -> Scan:
 
 def measure(effort: Effort) -> Iterator[Row]:
     shares, *both = GRIDS[effort.level]
-    scan(majority=[0.3, 0.9], temperature=[0.5, 1.0], workers=2)  # starts the workers
+    scan(axes={"majority": [0.3, 0.9], "temperature": [0.5, 1.0]}, workers=2)  # starts the workers
     for repeat in range(effort.times(3 if effort.level == "full" else 1)):
         for temperatures in both:
             for workers, who in ((1, ONE), (2, TWO)):

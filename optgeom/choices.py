@@ -23,3 +23,7 @@ Match = Literal["names", "hungarian"]
 Architecture = Literal["mlp", "cnn", "resnet18"]
 Optimizer = Literal["adam", "sgd"]
 Precision = Literal["off", "bf16", "fp16"]
+
+# How class sizes fall in a scan, and what the colours of its phase diagram mean.
+Shape = Literal["majority", "exp", "step", "zipf"]
+Colour = Literal["regime", "rank"]

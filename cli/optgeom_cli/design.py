@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from optgeom.losses import registry
 from optgeom.progress import working
 from optgeom_cli.output import UsageError, emit_json, exit_on_error
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
@@ -17,21 +17,15 @@ if TYPE_CHECKING:
     from optgeom.collapse.design import Design
 
 
-class Parameter(enum.StrEnum):
-    """What may be changed."""
-
-    SAMPLER = "sampler"
-    TEMPERATURE = "temperature"
-    BATCH_SIZE = "batch-size"
-    NEGATIVES = "negatives"
-    EPSILON = "epsilon"
+PARAMETERS = tuple(name.replace("_", "-") for name in ("sampler", *registry.searched(), "epsilon"))
 
 
 @with_shared_options
 @exit_on_error()
 def design(
     parameter: Annotated[
-        Parameter, typer.Option("--parameter", help="What to change; everything else stays as given.")
+        Literal[PARAMETERS],  # type: ignore[valid-type]
+        typer.Option("--parameter", help="What to change; everything else stays as given."),
     ],
     class_options: ClassOptions,
     loss_options: LossOptions,
@@ -47,7 +41,7 @@ def design(
 
     Exit code 0 also when no value can: the answer then says so, with the best that was seen.
     """
-    if parameter is Parameter.SAMPLER and class_options.sampler is not None:
+    if parameter == "sampler" and class_options.sampler is not None:
         raise UsageError(
             f"--parameter sampler looks for the sampler; got --sampler {class_options.sampler} too (leave it out)"
         )
@@ -55,25 +49,25 @@ def design(
     chosen = loss_options.read()
     from optgeom.collapse.design import design as run
 
-    with working(f"searching over the {parameter.value}"):
-        found = run(classes, chosen, parameter.value.replace("-", "_"), min_angle=min_angle)
+    with working(f"searching over the {parameter}"):
+        answer = run(classes, chosen, parameter.replace("-", "_"), min_angle=min_angle)
     if json_output:
-        emit_json(found.as_dict())
+        emit_json(answer.as_dict())
         return
-    print_summary(_lines(found, parameter.value))
+    print_summary(_lines(answer, parameter))
 
 
-def _lines(found: Design, parameter: str) -> Iterable[tuple[str, str]]:
-    yield "Goal", found.goal
+def _lines(answer: Design, parameter: str) -> Iterable[tuple[str, str]]:
+    yield "Goal", answer.goal
     yield "Parameter", parameter
-    yield "Value", "none" if found.value is None else f"{found.value:.6g}"
-    yield "Why", found.reason
-    if found.geometry is not None:
-        geometry = found.geometry
+    yield "Value", "none" if answer.value is None else f"{answer.value:.6g}"
+    yield "Why", answer.reason
+    if answer.geometry is not None:
+        geometry = answer.geometry
         certified = "certified" if geometry.certificate.certified else "not certified"
         seen = (
             f"smallest angle {geometry.min_angle_deg:.4g} degrees, rank {geometry.rank}, {geometry.regime}, {certified}"
         )
-        yield ("There" if found.value is not None else "Best seen"), seen
-    if found.note is not None:
-        yield "Note", found.note
+        yield ("There" if answer.value is not None else "Best seen"), seen
+    if answer.note is not None:
+        yield "Note", answer.note

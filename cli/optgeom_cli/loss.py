@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from optgeom.progress import working
-from optgeom_cli import loss_input
 from optgeom_cli.output import UsageError, emit_json, exit_on_error
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 from optgeom_cli.summary import print_summary
@@ -64,11 +63,7 @@ def loss(
         classes, chosen = _simclr(simclr, class_options, loss_options, rows)
     else:
         chosen = loss_options.read()
-        finite = loss_options.loss in (None, loss_input.LossName.SUPCON) and loss_options.batch_size not in (
-            None,
-            "inf",
-        )
-        if not class_options.given and rows is None and not finite:
+        if not class_options.given and rows is None and chosen.in_rows(None, None)[1] is None:
             raise UsageError(
                 "give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --simclr N"
             )
@@ -77,7 +72,7 @@ def loss(
     from optgeom.collapse.loss_values import loss_values
 
     with working("solving" if classes is None else f"solving {classes.num_classes} classes"):
-        found = loss_values(
+        values = loss_values(
             classes,
             chosen,
             rows=rows,
@@ -87,16 +82,21 @@ def loss(
         )
     if json_output:
         number = None if classes is None else classes.num_classes
-        emit_json({**found.as_dict(), "base_temperature": base_temperature, "num_classes": number})
+        emit_json({**values.as_dict(), "base_temperature": base_temperature, "num_classes": number})
     else:
-        print_summary(_lines(found, classes, chosen, simclr, base_temperature))
+        print_summary(_lines(values, classes, chosen, simclr, base_temperature))
 
 
 def _simclr(
     pairs: int, class_options: ClassOptions, loss_options: LossOptions, rows: int | None
 ) -> tuple[ClassDistribution, Loss]:
     """SimCLR is SupCon on a batch in which every image is a class of its own, with two views."""
-    if class_options.given or rows is not None or loss_options != LossOptions(temperature=loss_options.temperature):
+    if (
+        class_options.given
+        or rows is not None
+        or loss_options.loss is not None
+        or set(loss_options.given) - {"temperature"}
+    ):
         raise UsageError(
             "--simclr goes with --temperature and --base-temperature only: its classes are the images, its loss is fixed"
         )
@@ -108,47 +108,47 @@ def _simclr(
     from optgeom.inputs.classes import ClassDistribution
     from optgeom.losses import SupConFullBatch
 
-    temperature = loss_input.DEFAULT_TEMPERATURE if loss_options.temperature is None else loss_options.temperature
-    return ClassDistribution.from_groups([1], [pairs]), SupConFullBatch(temperature, views=2)
+    loss = SupConFullBatch(views=2).with_options(loss_options.given)
+    return ClassDistribution.from_groups([1], [pairs]), loss
 
 
 def _lines(
-    found: LossValues, classes: ClassDistribution | None, chosen: Loss, simclr: int | None, base: float | None
+    values: LossValues, classes: ClassDistribution | None, chosen: Loss, simclr: int | None, base: float | None
 ) -> Iterable[tuple[str, str]]:
     if simclr is not None:
         yield "Loss", f"SimCLR, {simclr} pairs in a batch, temperature {chosen.temperature:g}"
-    elif classes is not None and found.loss is not None:
+    elif classes is not None and values.loss is not None:
         yield "Classes", f"{classes.num_classes}"
-        yield "Loss", found.loss.words()
+        yield "Loss", values.loss.words()
     else:
         yield (
             "Loss",
-            f"SupCon, {found.rows} rows in a batch"
+            f"SupCon, {values.rows} rows in a batch"
             + (f", temperature {chosen.temperature:g}" if base is not None else ""),
         )
     if base is not None:
         yield (
             "Factor",
-            f"{found.scale:.6g}: temperature {chosen.temperature:g} / base temperature {base:g}, in all values below",
+            f"{values.scale:.6g}: temperature {chosen.temperature:g} / base temperature {base:g}, in all values below",
         )
     # The limit of large batches is an offset from a logarithm of the batch size.
     limit = ""
-    if found.loss is not None and found.loss.omitted is not None:
-        limit = f" + {'' if found.scale == 1 else f'{found.scale:.6g} '}ln({found.loss.omitted})"
-    yield "Collapsed", f"{found.collapsed_value:.6f}{limit}  all features at one point: {found.collapsed_formula}"
-    if found.optimal_value is not None:
+    if values.loss is not None and values.loss.omitted is not None:
+        limit = f" + {'' if values.scale == 1 else f'{values.scale:.6g} '}ln({values.loss.omitted})"
+    yield "Collapsed", f"{values.collapsed_value:.6f}{limit}  all features at one point: {values.collapsed_formula}"
+    if values.optimal_value is not None:
         proof = ""
-        if found.geometry is not None:  # a gap below the rounding of the risk itself promises too much
-            gap = max(found.geometry.certificate.gap, 2e-16 * (1 + abs(found.geometry.risk)))
+        if values.geometry is not None:  # a gap below the rounding of the risk itself promises too much
+            gap = max(values.geometry.certificate.gap, 2e-16 * (1 + abs(values.geometry.risk)))
             proof = f", proved to within {gap:.0e} of the optimum"
-        yield "Optimal", f"{found.optimal_value:.6f}{limit}  the floor: no features go below it{proof}"
-    if found.simplex_value is not None:
+        yield "Optimal", f"{values.optimal_value:.6f}{limit}  the floor: no features go below it{proof}"
+    if values.simplex_value is not None:
         yield (
             "Simplex",
-            f"{found.simplex_value:.6f}{limit}  all classes at equal angles, which is the optimum only of balanced classes",
+            f"{values.simplex_value:.6f}{limit}  all classes at equal angles, which is the optimum only of balanced classes",
         )
-    if found.observed is not None:
-        yield "Observed", f"{found.observed:.10g}"
-        yield "Verdict", str(found.verdict)
-    for note in found.notes:
+    if values.observed is not None:
+        yield "Observed", f"{values.observed:.10g}"
+        yield "Verdict", str(values.verdict)
+    for note in values.notes:
         yield "Note", note

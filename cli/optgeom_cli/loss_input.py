@@ -1,180 +1,197 @@
-"""The loss input, the same in every command: which loss, and its parameters."""
+"""Options of losses, the same in every command, built from what the registry of losses says of their parameters."""
 
 from __future__ import annotations
 
-import enum
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from optgeom.losses import registry
+from optgeom.losses.options import Option
 from optgeom_cli.output import UsageError
 
 if TYPE_CHECKING:
     from optgeom.losses.base import Loss
 
 _PANEL = "Loss"
-DEFAULT_TEMPERATURE = 0.1
+GRID = "GRID"  # metavar of an option that takes several values
 
 
-class LossName(enum.StrEnum):
-    """Losses of the command line."""
+@dataclass(frozen=True)
+class LossOptions:
+    """The loss and its parameters.
 
-    INFONCE = "infonce"
-    SUPCON = "supcon"
-    SUPCON_FULL = "supcon-full"
-
-
-class Reduction(enum.StrEnum):
-    """How the negatives are taken together."""
-
-    SUM = "sum"
-    MEAN = "mean"
-
-
-class Sampling(enum.StrEnum):
-    """Where the negatives come from."""
-
-    UCL = "ucl"
-    SCL = "scl"
-
-
-class Singletons(enum.StrEnum):
-    """What becomes of anchors without a positive."""
-
-    ZERO = "zero"
-    SKIP = "skip"
-
-
-# None is "not given" for every option here: what is typed beside a geometry, which has its loss, must not pass unseen.
-LossOption = Annotated[
-    LossName | None,
-    typer.Option(
-        "--loss",
-        help="SupCon over batches (the default), InfoNCE, or SupCon with all samples in one batch.",
-        rich_help_panel=_PANEL,
-    ),
-]
-TemperatureOption = Annotated[
-    float | None,
-    typer.Option(
-        "--temperature",
-        help=f"Cosines are divided by it; > 0; {DEFAULT_TEMPERATURE} by default.",
-        rich_help_panel=_PANEL,
-    ),
-]
-NegativesOption = Annotated[
-    str | None,
-    typer.Option("--negatives", metavar="K|inf", help="infonce: negatives of an anchor (256).", rich_help_panel=_PANEL),
-]
-AlphaOption = Annotated[
-    float | None,
-    typer.Option(
-        "--alpha", help="infonce: 1 keeps the positive in the denominator, 0 leaves it out (1).", rich_help_panel=_PANEL
-    ),
-]
-ReductionOption = Annotated[
-    Reduction | None,
-    typer.Option(
-        "--negatives-reduction",
-        help="infonce: sum (as usual), or mean, the only one for inf negatives.",
-        rich_help_panel=_PANEL,
-    ),
-]
-SamplingOption = Annotated[
-    Sampling | None,
-    typer.Option(
-        "--sampling",
-        help="infonce: negatives from all classes (ucl) or from the other classes (scl).",
-        rich_help_panel=_PANEL,
-    ),
-]
-BatchSizeOption = Annotated[
-    str | None,
-    typer.Option("--batch-size", metavar="N|inf", help="supcon: images in a batch (inf).", rich_help_panel=_PANEL),
-]
-ViewsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--views", help="supcon: views of an image (2); supcon-full: rows a sample (1).", rich_help_panel=_PANEL
-    ),
-]
-SingletonsOption = Annotated[
-    Singletons | None,
-    typer.Option(
-        "--singletons",
-        help="supcon, supcon-full: anchors without a positive count as 0 or are skipped.",
-        rich_help_panel=_PANEL,
-    ),
-]
-
-# Which options belong to which loss; the temperature belongs to all.
-_BELONGS = {
-    LossName.INFONCE: {"--negatives", "--alpha", "--negatives-reduction", "--sampling"},
-    LossName.SUPCON: {"--batch-size", "--views", "--singletons"},
-    LossName.SUPCON_FULL: {"--views", "--singletons"},
-}
-
-
-def read_loss(
-    *,
-    loss: LossName | None = None,
-    temperature: float | None = None,
-    negatives: str | None = None,
-    alpha: float | None = None,
-    negatives_reduction: Reduction | None = None,
-    sampling: Sampling | None = None,
-    batch_size: str | None = None,
-    views: int | None = None,
-    singletons: Singletons | None = None,
-) -> Loss:
-    """The loss that the options describe; None is "not given".
-
-    Raises
-    ------
-    UsageError
-        An option of another loss, or a number that is none.
-    InvalidInputError
-        A parameter outside its domain.
+    Attributes
+    ----------
+    loss : str or None
+        Its name; None where it was not given.
+    given : dict
+        The parameters that were typed, by name, also where they are those by default: what is typed beside a geometry,
+        which has its loss, must not pass unseen.
     """
-    loss = loss or LossName.SUPCON
-    temperature = DEFAULT_TEMPERATURE if temperature is None else temperature
-    given: dict[str, Any] = {
-        "--negatives": negatives,
-        "--alpha": alpha,
-        "--negatives-reduction": negatives_reduction,
-        "--sampling": sampling,
-        "--batch-size": batch_size,
-        "--views": views,
-        "--singletons": singletons,
-    }
-    for option, value in given.items():
-        if value is not None and option not in _BELONGS[loss]:
-            owners = " or ".join(f"--loss {name.value}" for name, options in _BELONGS.items() if option in options)
-            raise UsageError(
-                f"{option} goes with {owners}; got --loss {loss.value} (change --loss, or leave {option} out)"
-            )
 
-    from optgeom.losses import InfoNCE, SupCon, SupConFullBatch
+    loss: str | None
+    given: dict[str, Any]
 
-    if loss is LossName.INFONCE:
-        number = 256 if negatives is None else number_or_inf("--negatives", negatives)
-        # Infinitely many negatives can only be averaged: asking for the one reduction that exists would be pedantry.
-        reduction = negatives_reduction or (Reduction.MEAN if number == math.inf else Reduction.SUM)
-        kept = 1.0 if alpha is None else alpha
-        return InfoNCE(temperature, number, kept, reduction.value, (sampling or Sampling.UCL).value)
-    rule = (singletons or Singletons.ZERO).value
-    if loss is LossName.SUPCON:
-        size = math.inf if batch_size is None else number_or_inf("--batch-size", batch_size)
-        return SupCon(temperature, size, 2 if views is None else views, rule)
-    # Counts are rows of the batch here, so one row a sample unless said otherwise.
-    return SupConFullBatch(temperature, 1 if views is None else views, rule)
+    @staticmethod
+    def declared() -> dict[str, Any]:
+        """Annotation of each option by name."""
+        return {"loss": _loss_option(), **{name: _single(name) for name in parameters()}}
+
+    @classmethod
+    def gathered(cls, values: dict[str, Any]) -> LossOptions:
+        """From the values of the options, None for those not given."""
+        typed = {name: value for name, value in values.items() if name != "loss" and value is not None}
+        return cls(values["loss"], typed)
+
+    @property
+    def used(self) -> bool:
+        """True if any of them was set explicitly, even to its default."""
+        return self.loss is not None or bool(self.given)
+
+    def read(self) -> Loss:
+        """The loss that the options describe.
+
+        Raises
+        ------
+        UsageError
+            An option of another loss, or text that is not a number.
+        InvalidInputError
+            A parameter outside its domain.
+        """
+        name = self.loss or registry.DEFAULT
+        refuse_foreign(name, self.given)
+        values = {key: _value(key, value) for key, value in self.given.items()}
+        return registry.loss_class(name).from_options(values)
+
+
+@dataclass(frozen=True)
+class LossAxes:
+    """The loss of a scan, and its parameters as axes.
+
+    Attributes
+    ----------
+    loss : str or None
+    given : dict of str to str
+        Text of each axis that was typed.
+    """
+
+    loss: str | None
+    given: dict[str, str]
+
+    @staticmethod
+    def declared() -> dict[str, Any]:
+        """Annotation of each option by name."""
+        return {"loss": _loss_option(), **{name: _grid(name) for name in parameters()}}
+
+    @classmethod
+    def gathered(cls, values: dict[str, Any]) -> LossAxes:
+        """From the values of the options, None for those not given."""
+        typed = {name: value for name, value in values.items() if name != "loss" and value is not None}
+        return cls(values["loss"], typed)
+
+    def name(self) -> str:
+        """Name of the loss: as given, or the first that has all the parameters that were typed."""
+        if self.loss is not None:
+            refuse_foreign(self.loss, self.given)
+            return self.loss
+        fitting = (name for name in registry.names() if all(_option_of(name, key) for key in self.given))
+        name = next(fitting, registry.DEFAULT)
+        refuse_foreign(name, self.given)
+        return name
+
+
+def parameters() -> tuple[str, ...]:
+    """Names of all parameters of losses, in the order of the help."""
+    return tuple(dict.fromkeys(option.name for name in registry.names() for option in registry.options_of(name)))
+
+
+def flag(name: str) -> str:
+    """A parameter as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def refuse_foreign(loss: str, given: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for a parameter that this loss does not have."""
+    for name in given:
+        if _option_of(loss, name) is None:
+            owners = " or ".join(f"--loss {other}" for other in registry.names() if _option_of(other, name))
+            remedy = f"change --loss, or leave {flag(name)} out"
+            raise UsageError(f"{flag(name)} goes with {owners}; got --loss {loss} ({remedy})")
+
+
+def _option_of(loss: str, name: str) -> Option | None:
+    entry = registry.find(loss)
+    return None if entry is None else next((option for option in entry.options if option.name == name), None)
 
 
 def number_or_inf(option: str, text: str) -> float:
-    """A number, exact where it is whole, or infinity; whether it lies in its domain is for the loss to say."""
+    """A number, exact where it is whole, or infinity; the loss says whether it lies in its domain."""
     try:
         number = float(text)
     except ValueError:
         raise UsageError(f"{option} must be a whole number or inf; got {text!r}") from None
     return int(number) if number.is_integer() else number
+
+
+def _value(name: str, typed: Any) -> Any:
+    return number_or_inf(flag(name), typed) if _kinds(name)[0].infinite else typed
+
+
+def _kinds(name: str) -> list[Option]:
+    """The parameter as each loss has it."""
+    found = (_option_of(loss, name) for loss in registry.names())
+    return [option for option in found if option is not None]
+
+
+def _loss_option() -> Any:
+    names = registry.names()
+    listed = [entry.summary + (" (the default)" if name == registry.DEFAULT else "") for name, entry in _entries()]
+    text = ", ".join(listed[:-1]) + f", or {listed[-1]}."
+    return Annotated[Literal[names] | None, typer.Option("--loss", help=text, rich_help_panel=_PANEL)]  # type: ignore[valid-type]
+
+
+def _entries() -> list[tuple[str, registry.Entry]]:
+    return [(name, entry) for name in registry.names() if (entry := registry.find(name)) is not None]
+
+
+def _help(name: str) -> str:
+    """What the parameter is, for each loss that has it, with its default."""
+    texts: dict[str, list[str]] = {}
+    for loss, _ in _entries():
+        option = _option_of(loss, name)
+        if option is not None:
+            default = (
+                "inf"
+                if option.default == math.inf
+                else f"{option.default:g}"
+                if option.kind != "choice"
+                else option.default
+            )
+            texts.setdefault(f"{option.help} ({default})", []).append(loss)
+    if len(texts) == 1 and len(next(iter(texts.values()))) == len(registry.names()):
+        return next(iter(texts)).capitalize() + "."
+    return "; ".join(f"{', '.join(losses)}: {text}" for text, losses in texts.items()) + "."
+
+
+def _single(name: str) -> Any:
+    """Annotation of a parameter that takes one value."""
+    option = _kinds(name)[0]
+    kind: Any = {"real": float, "whole": int, "choice": str}[option.kind]
+    metavar = None
+    if option.kind == "choice":
+        kind = Literal[tuple(dict.fromkeys(word for other in _kinds(name) for word in other.choices))]
+    elif option.infinite:
+        kind, metavar = str, "N|inf"
+    shown = typer.Option(flag(name), metavar=metavar, help=_help(name), rich_help_panel=_PANEL)
+    return Annotated[kind | None, shown]
+
+
+def _grid(name: str) -> Any:
+    """Annotation of a parameter that takes the values of an axis."""
+    option = _kinds(name)[0]
+    metavar = ",".join(option.choices) if option.kind == "choice" else GRID
+    return Annotated[str | None, typer.Option(flag(name), metavar=metavar, help=_help(name), rich_help_panel=_PANEL)]

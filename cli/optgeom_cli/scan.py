@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optgeom.choices import Colour, Shape
+from optgeom.losses import registry
+from optgeom.losses.options import Option
 from optgeom.progress import progress_bar, working
-from optgeom_cli import loss_input
+from optgeom_cli.loss_input import flag, number_or_inf
 from optgeom_cli.output import UsageError, check_picture, emit_json, exit_on_error, notice
+from optgeom_cli.shared_options import LossAxes, with_shared_options
 
 if TYPE_CHECKING:
     from optgeom.collapse.scan import Scan
 
 _AXES = "Grid: a,b,c or from:to:number or from:to:number:log"
-_LOSS = "Loss"
 _OUTPUT = "Output"
 _TABLES = (".csv", ".parquet")
 MOST_STEPS = 1_000_000  # of an axis: a slip of the keyboard, not a scan
 INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C
 
 
-class ScanLoss(enum.StrEnum):
-    """Losses that depend on class proportions alone, as a grid of proportions needs."""
-
-    INFONCE = "infonce"
-    SUPCON = "supcon"
-
-
-class Profile(enum.StrEnum):
-    """How class sizes fall."""
-
-    MAJORITY = "majority"
-    EXP = "exp"
-    STEP = "step"
-    ZIPF = "zipf"
-
-
-class Colour(enum.StrEnum):
-    """What the colours of the phase diagram mean."""
-
-    REGIME = "regime"
-    RANK = "rank"
-
-
 def _axis(option: str, text: str) -> Any:
     return typer.Option(option, metavar="GRID", help=text, rich_help_panel=_AXES)
 
 
+@with_shared_options
 @exit_on_error()
 def scan(
+    loss_axes: LossAxes,
     majority: Annotated[str | None, _axis("--majority", "Shares of the majority class, such as .1:.95:50.")] = None,
     majority_odds: Annotated[
         str | None,
@@ -63,43 +44,13 @@ def scan(
     imbalance: Annotated[
         str | None, _axis("--imbalance", "Most over least frequent class, such as 1:1000:20:log.")
     ] = None,
-    profile: Annotated[
-        Profile,
+    shape: Annotated[
+        Shape,
         typer.Option(
-            "--profile", help="How class sizes fall; all but majority go with --imbalance.", rich_help_panel=_AXES
+            "--shape", help="How class sizes fall; all but majority go with --imbalance.", rich_help_panel=_AXES
         ),
-    ] = Profile.MAJORITY,
-    classes: Annotated[str, _axis("--classes", "Numbers of classes.")] = "10",
-    temperature: Annotated[str, _axis("--temperature", "Temperatures.")] = "0.1",
-    negatives: Annotated[
-        str | None, _axis("--negatives", "infonce: negatives of an anchor, such as 1,8,inf (256).")
-    ] = None,
-    batch_size: Annotated[
-        str | None, _axis("--batch-size", "supcon: images in a batch, such as 256,inf (inf).")
-    ] = None,
-    sampling: Annotated[
-        str | None,
-        typer.Option(
-            "--sampling",
-            metavar="ucl,scl",
-            help="infonce: negatives from all classes (ucl), from the others (scl), or both in turn.",
-            rich_help_panel=_AXES,
-        ),
-    ] = None,
-    loss: Annotated[
-        ScanLoss | None,
-        typer.Option(
-            "--loss",
-            help="infonce where one of its options is given, else supcon.",
-            show_default=False,
-            rich_help_panel=_LOSS,
-        ),
-    ] = None,
-    alpha: loss_input.AlphaOption = None,
-    negatives_reduction: loss_input.ReductionOption = None,
-    views: Annotated[
-        int | None, typer.Option("--views", help="supcon: views of an image (2).", rich_help_panel=_LOSS)
-    ] = None,
+    ] = "majority",
+    num_classes: Annotated[str, _axis("--num-classes", "Numbers of classes.")] = "10",
     workers: Annotated[int, typer.Option("--workers", help="Processes on this machine.")] = 1,
     dask: Annotated[
         str | None,
@@ -130,10 +81,13 @@ def scan(
     ] = None,
     colour: Annotated[
         Colour, typer.Option("--colour", help="Colours of the phase diagram.", rich_help_panel=_OUTPUT)
-    ] = Colour.REGIME,
+    ] = "regime",
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_OUTPUT)
     ] = False,
+    # Names of 0.1.0, read until 0.3.
+    profile: Annotated[Shape | None, typer.Option("--profile", hidden=True)] = None,
+    classes: Annotated[str | None, typer.Option("--classes", hidden=True)] = None,
     # Known here only to say where they belong: "no such option" would leave a user with counts alone.
     own: Annotated[
         str | None, typer.Option("--counts", "--counts-file", "--labels", "--proportions", hidden=True)
@@ -146,40 +100,33 @@ def scan(
     """
     if own is not None:
         raise UsageError(
-            "scan takes class sizes by formula, not --counts or --labels (give --majority or --imbalance with --profile; for classes of "
+            "scan takes class sizes by formula, not --counts or --labels (give --majority or --imbalance with --shape; for classes of "
             "your own `optgeom design` varies one parameter, and `optgeom solve` gives the geometry)"
         )
     if plot is not None:
         check_picture(plot)
     if out is not None and out.suffix.lower() not in _TABLES:
         raise UsageError(f"--out must end in {', '.join(_TABLES)}; got {str(out)!r}")
-    given = {
-        "majority": majority,
-        "majority_odds": majority_odds,
-        "imbalance": imbalance,
-        "negatives": negatives,
-        "batch_size": batch_size,
-    }
-    grid: dict[str, Any] = {name: parse_grid(_option(name), text) for name, text in given.items() if text is not None}
-    if sum(name in grid for name in ("majority", "majority_odds", "imbalance")) != 1:
+    named = {"majority": majority, "majority_odds": majority_odds, "imbalance": imbalance}
+    axes: dict[str, Any] = {name: parse_grid(flag(name), text) for name, text in named.items() if text is not None}
+    if len(axes) != 1:
         raise UsageError(
             "give exactly one of --majority, --majority-odds, --imbalance (for example --majority .1:.95:50)"
         )
-    grid["classes"] = parse_grid("--classes", classes)
-    grid["temperature"] = parse_grid("--temperature", temperature)
-    grid["sampling"] = None if sampling is None else [part.strip() for part in sampling.split(",")]
+    upwards = next(iter(axes))
+    axes["num_classes"] = parse_grid("--num-classes", num_classes if classes is None else classes, whole=True)
+    name = loss_axes.name()
+    options = {option.name: option for option in registry.options_of(name)}
+    axes |= {key: _axis_values(options[key], text) for key, text in loss_axes.given.items()}
 
-    from optgeom.collapse import scan as scans
+    from optgeom.collapse.scan import scan as run
 
     try:
         with progress_bar("cells") as show:
-            found = scans.scan(
-                **grid,
-                profile=profile.value,
-                loss=loss and loss.value,
-                alpha=alpha,
-                negatives_reduction=negatives_reduction and negatives_reduction.value,
-                views=views,
+            table = run(
+                loss=registry.loss_class(name)(),
+                axes=axes,
+                shape=shape if profile is None else profile,
                 workers=workers,
                 dask=dask,
                 out=out,
@@ -188,40 +135,37 @@ def scan(
                 tolerance=tolerance,
             )
     except KeyboardInterrupt:
-        notice(
-            "interrupted; "
-            + (
-                f"what was done is in {out}, and the same command goes on with it"
-                if out
-                else "nothing was kept (no --out)"
-            )
+        kept = (
+            f"what was done is in {out}, and the same command goes on with it" if out else "nothing was kept (no --out)"
         )
+        notice(f"interrupted; {kept}")
         raise typer.Exit(INTERRUPTED) from None
     if plot is not None:
-        _draw(found, plot, grid, colour)
+        _draw(table, plot, upwards, colour)
     if json_output:
         from optgeom_cli.scan_report import summary
 
-        emit_json({**summary(found), "plot": plot})
+        emit_json({**summary(table), "plot": plot})
     else:
         from optgeom_cli.scan_report import report
 
-        report(found, plot)
+        report(table, plot)
 
 
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _axis_values(option: Option, text: str) -> list[Any]:
+    if option.kind != "choice":
+        return parse_grid(flag(option.name), text, whole=option.kind == "whole")
+    return [part.strip() for part in text.split(",")]
 
 
-def parse_grid(option: str, text: str) -> list[float]:
-    """Values of an axis: ``a,b,c``, or ``from:to:number`` with equal steps, or ``from:to:number:log`` with equal
-    ratios.
+def parse_grid(option: str, text: str, *, whole: bool = False) -> list[float]:
+    """Values of an axis: ``a,b,c``, or ``from:to:number`` (equal steps), or ``from:to:number:log`` (equal ratios).
 
     Whole numbers stay whole; axes of whole numbers are rounded to them, so that ``3:100:8:log`` is a grid of class
     numbers too.
     """
     if ":" not in text:
-        return [loss_input.number_or_inf(option, part.strip()) for part in text.split(",")]
+        return [number_or_inf(option, part.strip()) for part in text.split(",")]
     ends, logarithmic = text.split(":"), False
     if len(ends) == 4 and ends[3] == "log":
         ends, logarithmic = ends[:3], True
@@ -236,15 +180,14 @@ def parse_grid(option: str, text: str) -> list[float]:
     import numpy as np
 
     values = np.geomspace(low, high, number) if logarithmic else np.linspace(low, high, number)
-    if option in ("--classes", "--negatives", "--batch-size"):
+    if whole:
         return [int(value) for value in np.unique(np.rint(values))]
     return [float(value) for value in values]
 
 
-def _draw(found: Scan, plot: Path, grid: dict[str, Any], colour: Colour) -> None:
+def _draw(table: Scan, plot: Path, upwards: str, colour: Colour) -> None:
     from optgeom.plotting.figures import save_figure
     from optgeom.plotting.phase_diagram import plot_phase_diagram
 
-    upwards = next(name for name in ("majority", "majority_odds", "imbalance") if name in grid)
     with working("drawing"):
-        save_figure(plot_phase_diagram(found, y=upwards, colour=colour.value), plot)
+        save_figure(plot_phase_diagram(table, y=upwards, colour=colour), plot)

@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from optgeom.collapse.scan import Scan
-from optgeom.collapse.scan_grid import Path
+from optgeom.collapse.scan_grid import expand
 from optgeom.collapse.scan_table import Row
 from optgeom.collapse.thresholds import LARGEST_LOG_ODDS
 from optgeom.plotting.phase_axes import distinguishing, setting_words, tick_words
@@ -25,11 +25,11 @@ REGIMES = {"spread": "spread", "partial-collapse": "partial", "minority-collapse
 
 
 def _counts(rows: list[Row]) -> dict[str, int]:
-    found = {
+    counts = {
         name: sum(bool(row["certified"]) and row["regime"] == regime for row in rows)
         for regime, name in REGIMES.items()
     }
-    return {**found, "uncertified": sum(not row["certified"] for row in rows)}
+    return {**counts, "uncertified": sum(not row["certified"] for row in rows)}
 
 
 def _frontier(rows: list[Row]) -> dict[str, float | None]:
@@ -47,22 +47,20 @@ def _frontier(rows: list[Row]) -> dict[str, float | None]:
     }
 
 
-def summary(found: Scan) -> dict[str, Any]:
+def summary(table: Scan) -> dict[str, Any]:
     """The JSON object."""
     paths = []
-    for path, rows in found.paths():
-        parameters = {
-            name: getattr(path, name) for name in Path.__dataclass_fields__ if getattr(path, name) not in (None, "")
-        }
+    for path, rows in table.paths():
+        parameters = {name: value for name, value in path.items() if value not in (None, "")}
         infinite = {name: "inf" for name in ("negatives", "batch_size") if parameters.get(name) == math.inf}
         paths.append({**parameters, **infinite, "rows": len(rows), **_counts(rows), **_frontier(rows)})
-    counts = _counts(found.rows)
+    counts = _counts(table.rows)
     return {
-        "rows": len(found.rows),
+        "rows": len(table.rows),
         **counts,
-        "new": found.new,
-        "file": found.file,
-        "errors": dict(_errors(found.rows)),
+        "new": table.new,
+        "file": table.file,
+        "errors": dict(_errors(table.rows)),
         "paths": paths,
     }
 
@@ -76,30 +74,30 @@ def _errors(rows: list[Row]) -> list[tuple[str, int]]:
     return sorted(number.items(), key=lambda item: (-item[1], item[0]))
 
 
-def report(found: Scan, plot: FilePath | None) -> None:
+def report(table: Scan, plot: FilePath | None) -> None:
     """Print the summary on stdout."""
-    print_summary(_lines(found, plot))
-    if len(found.paths()) == 1:
+    print_summary(_lines(table, plot))
+    if len(table.paths()) == 1:
         return
     out = console()
     out.width = min(out.width, MOST_COLUMNS)
     with out.capture() as captured:
-        out.print(_paths_table(found))
+        out.print(_paths_table(table))
     # rich fills every line up with blanks, which get in the way of copying and comparing.
     typer.echo("\n" + "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
 
 
-def _lines(found: Scan, plot: FilePath | None) -> Iterable[tuple[str, str]]:
-    rows, counts = found.rows, _counts(found.rows)
-    setting = ", ".join(setting_words(rows, ""))
+def _lines(table: Scan, plot: FilePath | None) -> Iterable[tuple[str, str]]:
+    rows, counts = table.rows, _counts(table.rows)
+    setting = ", ".join(setting_words(expand(rows), ""))
     yield "Setting", setting[:1].upper() + setting[1:]
-    kept = len(rows) - found.new
+    kept = len(rows) - table.new
     yield "Cells", f"{len(rows)}" + (f" ({kept} of them from the file)" if kept else "")
     yield "Spread", f"{counts['spread']}: every class has its own direction"
     if counts["partial"]:
         yield "Partial", f"{counts['partial']}: fewer directions than classes"
     yield "Collapsed", f"{counts['collapsed']}: all minority classes in one direction"
-    yield from _where_it_collapses(found)
+    yield from _where_it_collapses(table)
     if counts["uncertified"]:
         yield "Uncertified", f"{counts['uncertified']}: no geometry, or none that could be proved"
         reasons = _errors(rows)
@@ -107,19 +105,19 @@ def _lines(found: Scan, plot: FilePath | None) -> Iterable[tuple[str, str]]:
             yield "", f"{number} x {reason}"
         if len(reasons) > SHOWN_ERRORS:
             yield "", f"and {len(reasons) - SHOWN_ERRORS} more reasons (column `error`)"
-    if found.file is not None:
-        yield "Table", f"{found.file}"
+    if table.file is not None:
+        yield "Table", f"{table.file}"
     if plot is not None:
         yield "Picture", f"{plot}"
 
 
-def _where_it_collapses(found: Scan) -> Iterable[tuple[str, str]]:
+def _where_it_collapses(table: Scan) -> Iterable[tuple[str, str]]:
     """The exact threshold of a single path; or, when nothing collapses, what it would take.
 
     At usual temperatures the threshold is so near to 1 that no grid of shares meets it: saying "no collapse" would
     mislead.
     """
-    rows, paths = found.rows, found.paths()
+    rows, paths = table.rows, table.paths()
     known = [row for row in rows if row["threshold_log_odds"] is not None]
     if not known:
         return
@@ -136,22 +134,23 @@ def _where_it_collapses(found: Scan) -> Iterable[tuple[str, str]]:
     yield "It would take", f"{text}. The nearest cell lacks a factor of {factor:.3g}{advice}"
 
 
-def _paths_table(found: Scan) -> Table:
-    varying, counts = distinguishing(found.rows), _counts(found.rows)
-    table = Table(
+def _paths_table(table: Scan) -> Table:
+    rows = expand(table.rows)
+    varying, counts = distinguishing(rows), _counts(rows)
+    grid = Table(
         box=box.SIMPLE_HEAD, title="Paths", title_justify="left", title_style="bold", show_edge=False, pad_edge=False
     )
     counted = [name for name in counts if counts[name] or name in ("spread", "collapsed")]
     for heading in (*(name.replace("num_", "").replace("_", " ") for name in varying), *counted, "collapse from"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    paths = found.paths()
-    for path, members in paths[:SHOWN_PATHS]:
+        grid.add_column(heading, justify="right", no_wrap=True)
+    paths = table.paths()
+    for _, members in paths[:SHOWN_PATHS]:
         counts = _counts(members)
-        parameters = (tick_words(_tidy(getattr(path, name))) for name in varying)
-        table.add_row(*parameters, *(str(counts[name]) for name in counted), _where(_frontier(members)))
+        parameters = (tick_words(_tidy(expand(members[:1])[0][name])) for name in varying)
+        grid.add_row(*parameters, *(str(counts[name]) for name in counted), _where(_frontier(members)))
     if len(paths) > SHOWN_PATHS:
-        table.add_row("...", *[""] * (len(table.columns) - 2), f"{len(paths) - SHOWN_PATHS} more paths")
-    return table
+        grid.add_row("...", *[""] * (len(grid.columns) - 2), f"{len(paths) - SHOWN_PATHS} more paths")
+    return grid
 
 
 def _tidy(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """Options that many commands share, declared once: a command takes `ClassOptions` or `LossOptions` as one argument.
 
-`with_shared_options` replaces such an argument, of any dataclass, by the options that it stands for, so that typer sees
-a flat signature.
+`with_shared_options` replaces such an argument by the options that it stands for, so that typer sees a flat signature.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from optgeom_cli import class_input, loss_input
+from optgeom_cli import class_input
+from optgeom_cli.loss_input import LossAxes, LossOptions
 
 if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassDistribution
-    from optgeom.losses.base import Loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,61 +52,49 @@ class ClassOptions:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossOptions:
-    """The loss and its parameters."""
-
-    loss: loss_input.LossOption = None
-    temperature: loss_input.TemperatureOption = None
-    negatives: loss_input.NegativesOption = None
-    alpha: loss_input.AlphaOption = None
-    negatives_reduction: loss_input.ReductionOption = None
-    sampling: loss_input.SamplingOption = None
-    batch_size: loss_input.BatchSizeOption = None
-    views: loss_input.ViewsOption = None
-    singletons: loss_input.SingletonsOption = None
-
-    @property
-    def given(self) -> bool:
-        """True if any of them was given, even with its default value."""
-        return self != LossOptions()
-
-    def read(self) -> Loss:
-        """The loss; see `loss_input.read_loss`."""
-        return loss_input.read_loss(**self.as_given())
-
-    def as_given(self) -> dict[str, Any]:
-        """Options by name."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+__all__ = ["ClassOptions", "LossAxes", "LossOptions", "with_shared_options"]
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the arguments of a command that are dataclasses by their fields, as options."""
+    """The command with its arguments that stand for several options spread out into these options.
+
+    Such an argument is of a dataclass with a default for each field, or of a class with `declared`, which gives the
+    annotations of its options by name (all None where they are not given), and `gathered`, which makes it of their values.
+    """
     hints = typing.get_type_hints(command, include_extras=True)
-    spread: dict[str, type] = {}
+    spread: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         kind = hints[name]
-        if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        if hasattr(kind, "declared"):
+            options: dict[str, tuple[Any, Any]] = {
+                option: (annotation, None) for option, annotation in kind.declared().items()
+            }
+            spread[name] = (kind.gathered, list(options))
+        elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            annotations = typing.get_type_hints(kind, include_extras=True)
+            options = {field.name: (annotations[field.name], field.default) for field in dataclasses.fields(kind)}
+            spread[name] = (functools.partial(_from_fields, kind), list(options))
+        else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=kind))
             continue
-        spread[name] = kind
-        declared = typing.get_type_hints(kind, include_extras=True)
-        for field in dataclasses.fields(kind):
-            parameters.append(
-                inspect.Parameter(
-                    field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=declared[field.name]
-                )
-            )
+        parameters += [
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for option, (annotation, default) in options.items()
+        ]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        grouped = {
-            name: kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
-            for name, kind in spread.items()
+        arguments = {
+            name: gather({option: given.pop(option) for option in options})
+            for name, (gather, options) in spread.items()
         }
-        command(**grouped, **given)
+        command(**arguments, **given)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _from_fields(kind: Callable[..., Any], values: dict[str, Any]) -> Any:
+    return kind(**values)

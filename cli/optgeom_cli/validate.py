@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optgeom.choices import Match
+from optgeom.losses.options import TEMPERATURE
 from optgeom.progress import working
-from optgeom_cli.loss_input import DEFAULT_TEMPERATURE
 from optgeom_cli.output import UsageError, emit_json, exit_on_error
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 
@@ -147,8 +147,8 @@ def validate(
             seed=seed,
             **given,
         )
-    if loss_options.given and loss_options.temperature is None:
-        note = f"--temperature was not given: the optimum is that of the default, {DEFAULT_TEMPERATURE}"
+    if loss_options.used and "temperature" not in loss_options.given:
+        note = f"--temperature was not given: the optimum is that of the default, {TEMPERATURE.default}"
         found = dataclasses.replace(found, notes=(note, *found.notes))
     content = to_json(found.as_dict())
     _write(found, content, targets)
@@ -168,14 +168,14 @@ def _optimum(classes: ClassOptions, losses: LossOptions, geometry: Path | None) 
         held = ["--" + name.replace("_", "-") for name in sources]
         held += ["--sampler"] if classes.sampler is not None else []
         held += ["--drop-empty"] if classes.drop_empty else []
-        held += ["options of the loss"] if losses.given else []
+        held += ["options of the loss"] if losses.used else []
         if held:
             raise UsageError(
                 f"--geometry has its classes and its loss; got {' and '.join(held)} beside it (leave them out)"
             )
         return {"geometry": geometry}
     # Without a loss validate takes the usual one, and its verdict says so.
-    loss = losses.read() if losses.given else None
+    loss = losses.read() if losses.used else None
     if sources:
         training = dataclasses.replace(classes, labels=None, ignore_label=None)
         return {"classes": training.read(), "loss": loss}

@@ -49,11 +49,10 @@ def run(settings: Results) -> Results:
     low, high, number = settings["curve"]
     grid = [low + (high - low) * i / (number - 1) for i in range(number)]
     for key, (_, loss) in LOSSES.items():
-        collapse = collapse_threshold(loss, minorities=2)
+        found = collapse_threshold(loss, minorities=2)
         # With the threshold itself, where the curve has a corner.
         curves[key] = [
-            [share, float(og.solve(classes_of(share), loss).gram[1, 2])]
-            for share in sorted([*grid, collapse.threshold])
+            [share, float(og.solve(classes_of(share), loss).gram[1, 2])] for share in sorted([*grid, found.threshold])
         ]
         for share in settings["shares"][key]:
             classes = classes_of(share)
@@ -68,8 +67,8 @@ def run(settings: Results) -> Results:
                 {
                     "loss": key,
                     "share": share,
-                    "threshold": collapse.threshold,
-                    "published": collapse.published_sufficient,
+                    "threshold": found.threshold,
+                    "published": found.published_sufficient,
                     "predicted": predicted,
                     "exact": max(trained, key=lambda one: abs(one - predicted)),
                     "sampled": sampled,
@@ -114,7 +113,7 @@ def markdown(results: Results) -> str:
         "trained, batches",
         "agrees",
     ]
-    caption = (
+    told = (
         f"T = 1. Exact objective: L-BFGS, {plural(settings['seeds'])} (the farthest from the prediction is shown); "
         f"batches: "
         f"{settings['steps']} steps of {settings['anchors']} anchors for InfoNCE, seed 0; the limit has no batches. "
@@ -123,7 +122,7 @@ def markdown(results: Results) -> str:
         f"not, and within "
         f"{EXACT:g} of the prediction (batches: {SAMPLED:g})."
     )
-    return f"{table(header, lines)}\n\n{caption}"
+    return f"{table(header, lines)}\n\n{told}"
 
 
 def draw(results: Results, figure: Any) -> None:

@@ -40,8 +40,7 @@ LARGEST_WHOLE = 20  # powers of 2 of a whole parameter, before infinity
 
 def parameters() -> tuple[str, ...]:
     """Everything that can be searched over: the sampler, the parameters of registered losses, and softness."""
-    searched = (option.name for name in registry.names() for option in registry.options_of(name) if option.search)
-    return tuple(dict.fromkeys(("sampler", *searched, "epsilon")))
+    return ("sampler", *registry.searched(), "epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)

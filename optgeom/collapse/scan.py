@@ -9,12 +9,10 @@ differ from one made in a single run.
 
 from __future__ import annotations
 
-import functools
 import itertools
-import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -24,12 +22,13 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom.collapse import scan_table
-from optgeom.collapse.scan_grid import Cell, Path, Values, build_grid, key_of
+from optgeom.collapse.scan_grid import SETTING, Cell, Values, build_grid, expand, key_of
 from optgeom.collapse.scan_table import Key, Row
-from optgeom.collapse.thresholds import LARGEST_LOG_ODDS, collapse_threshold
-from optgeom.errors import NotCertifiedError, OptGeomError
+from optgeom.errors import InvalidInputError, NotCertifiedError, OptGeomError
 from optgeom.geometry import Geometry
 from optgeom.inputs import parallel
+from optgeom.inputs.classes import ClassDistribution
+from optgeom.losses import Loss, SupCon
 from optgeom.solvers.api import solve
 
 WRITE_SECONDS = 2.0  # a killed run loses about so much work
@@ -49,7 +48,7 @@ class Scan:
     Attributes
     ----------
     rows : list of dict
-        One row a cell, sorted by coordinates; the columns are those of the file. Where a number does not apply it is
+        One row per cell, sorted by coordinates; the columns are those of the file. Where a number does not apply it is
         None.
     file : pathlib.Path or None
         Where the table is kept; it may hold cells of other grids as well.
@@ -82,22 +81,25 @@ class Scan:
         return sum(not row["certified"] for row in self.rows)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """One column as an array of float64 (nothing: NaN), bool or str.
+        """One column, or one parameter of the loss, as an array of float64 (nothing: NaN), bool or str.
 
         Whole numbers are floats too, as they may be missing.
         """
-        _checks.choice("name", name, tuple(scan_table.COLUMNS))
-        values = [row[name] for row in self.rows]
-        kind = scan_table.COLUMNS[name][1]
+        rows = expand(self.rows) if self.rows else []
+        further = [key for key in (rows[0] if rows else ()) if key not in scan_table.COLUMNS]
+        _checks.choice("name", name, (*scan_table.COLUMNS, *further))
+        values = [row[name] for row in rows]
+        text = any(isinstance(value, str) for value in values)
+        kind = scan_table.COLUMNS.get(name, (str, "string" if text else "float64"))[1]
         if kind == "string":
             return np.array(values, dtype=np.str_)
         return np.array(values, dtype=np.bool_) if kind == "bool_" else np.array(values, dtype=np.float64)
 
-    def paths(self) -> list[tuple[Path, list[Row]]]:
-        """Rows with the same parameters apart from the imbalance, by increasing imbalance."""
-        names = tuple(Path.__dataclass_fields__)
-        grouped = itertools.groupby(self.rows, lambda row: Path(**{name: row[name] for name in names}))
-        return [(path, list(rows)) for path, rows in grouped]
+    def paths(self) -> list[tuple[dict[str, Any], list[Row]]]:
+        """Rows with the same parameters apart from the imbalance, by increasing imbalance, behind these parameters."""
+        grouped = itertools.groupby(self.rows, lambda row: [row[name] for name in (*SETTING, "parameters")])
+        paths = [list(rows) for _, rows in grouped]
+        return [({name: rows[0][name] for name in SETTING}, rows) for rows in paths]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rows to `.csv` or `.parquet`, replacing what is there."""
@@ -110,52 +112,45 @@ class Scan:
         return Scan([table[key] for key in sorted(table)], FilePath(path))
 
 
+# Arguments of 0.1.0, which are parameters of the loss or axes now.
+REMOVED = {
+    **{name: f"axes={{{name!r}: [...]}}" for name in ("majority", "majority_odds", "imbalance")},
+    **{name: f"loss=InfoNCE({name}=...)" for name in ("negatives", "alpha", "negatives_reduction", "sampling")},
+    **{name: f"loss=SupCon({name}=...)" for name in ("batch_size", "views", "temperature")},
+    "profile": "shape=...",
+}
+
+
 def scan(
-    majority: Values | None = None,
-    imbalance: Values | None = None,
-    classes: Values = 10,
-    temperature: Values = 0.1,
-    negatives: Values | None = None,
-    batch_size: Values | None = None,
-    sampling: Values | None = None,
+    classes: ClassDistribution | int | None = None,
+    loss: Loss | None = None,
     *,
-    majority_odds: Values | None = None,
-    alpha: float | None = None,
-    negatives_reduction: str | None = None,
-    loss: str | None = None,
-    views: int | None = None,
-    profile: str = "majority",
+    axes: Mapping[str, Values] | None = None,
+    shape: str = "majority",
     workers: int = 1,
     dask: Any = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = True,
     progress: Callable[[int, int], None] | None = None,
     tolerance: float = 1e-8,
+    **removed: Any,
 ) -> Scan:
     """Solve every cell of a grid; a cell that fails is a row that says why.
 
     Parameters
     ----------
-    majority, imbalance, majority_odds : number or sequence
-        Exactly one of them. Share of the majority class, strictly between 0 and 1; most over least frequent class; odds
-        of the majority class against all others together (for shares that round to 1).
-    classes, temperature : number or sequence
-        C >= 2; tau > 0.
-    negatives : number or sequence
-        Of InfoNCE: k >= 1 or inf (256).
-    batch_size : number or sequence
-        Of SupCon: N images or inf (inf).
-    sampling : {"ucl", "scl"} or sequence
-        Of InfoNCE: negatives from all classes or from the other classes ("ucl").
-    alpha, negatives_reduction
-        Of InfoNCE, as there; without a reduction, sums for finitely many negatives and the mean for infinitely many.
-    loss : {"infonce", "supcon"}, optional
-        InfoNCE where one of its parameters is given, else SupCon.
-    views : int
-        Of SupCon (2); anchors without a positive count as 0.
-    profile : {"majority", "exp", "step", "zipf"}
+    classes : ClassDistribution or int, optional
+        Classes that stay the same in every cell, or the number of classes of a shape (10).
+    loss : Loss, optional
+        Any loss; `SupCon()` by default. A loss of counts, as `SupConFullBatch`, needs classes that have counts.
+    axes : mapping of str to number or sequence
+        What varies. Parameters of the loss by name ("temperature", "negatives", ...), and, where no classes are given,
+        "num_classes" and exactly one of "majority" (share of the majority class, between 0 and 1), "majority_odds" (its
+        odds against all others together, for shares that round to 1), "imbalance" (most over least frequent class).
+        Infinitely many negatives are averaged unless "negatives_reduction" is an axis, too.
+    shape : {"majority", "exp", "step", "zipf"}
         How proportions fall: one majority class and equal others, exponentially, in two steps, or by Zipf's law. All
-        but the first need `imbalance`. They are real numbers here, not rounded to counts.
+        but the first need "imbalance". They are real numbers here, not rounded to counts.
     workers : int
         Processes (joblib); 1 solves in this one.
     dask : str or distributed.Client, optional
@@ -178,7 +173,9 @@ def scan(
     Raises
     ------
     InvalidInputError
-        A value outside its domain, parameters that do not go together, or a file that is no scan.
+        A value outside its domain, axes that do not go together, an argument of 0.1.0, or a file that is no scan.
+    IncompatibleError
+        A loss of counts without classes that have counts.
     MissingDependencyError
         joblib, dask or pyarrow is needed and not there.
     SolverError
@@ -188,23 +185,14 @@ def scan(
     ----------
     Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (minority collapse beyond a share of the majority class).
     """
+    for name in removed:
+        if name not in REMOVED:
+            raise TypeError(f"scan() got an unexpected keyword argument {name!r}")
+        raise InvalidInputError(
+            f"`{name}` of scan is gone; got {name}=... (write {REMOVED[name]}, or axes={{{name!r}: [...]}} where it varies)"
+        )
     workers = _checks.integer("workers", workers, at_least=1, hint="1 solves in this process")
-    cells = build_grid(
-        majority=majority,
-        majority_odds=majority_odds,
-        imbalance=imbalance,
-        classes=classes,
-        temperature=temperature,
-        negatives=negatives,
-        batch_size=batch_size,
-        sampling=sampling,
-        alpha=alpha,
-        negatives_reduction=negatives_reduction,
-        loss=loss,
-        views=views,
-        profile=profile,
-        tolerance=tolerance,
-    )
+    cells = build_grid(classes, SupCon() if loss is None else loss, {} if axes is None else axes, shape, tolerance)
     file = None if out is None else scan_table.check_target(out)
     ledger = _Ledger(file, scan_table.read(file) if file is not None and resume and file.exists() else {})
     todo = [cell for cell in cells if cell.key not in ledger.table]
@@ -250,29 +238,30 @@ class _Ledger:
 
 
 def _units(cells: list[Cell]) -> list[list[Cell]]:
-    """Cells of one path each, so that a unit needs its threshold once, and few enough to take about a second."""
+    """Cells of one setting each, so that a unit needs its threshold once, and few enough to take about a second."""
     units = []
-    for path, members in itertools.groupby(cells, lambda cell: cell.path):
-        held, length = list(members), max(1, CELLS_IN_A_UNIT // path.groups)
-        units += [held[start : start + length] for start in range(0, len(held), length)]
+    for setting, members in itertools.groupby(cells, lambda cell: cell.setting):
+        alike, length = list(members), max(1, CELLS_IN_A_UNIT // setting.groups)
+        units += [alike[start : start + length] for start in range(0, len(alike), length)]
     return units
 
 
 def solve_unit(cells: list[Cell]) -> list[Row]:
-    """Rows of some cells; this is what workers run."""
+    """Rows of some cells; workers run this."""
     return [_solve_cell(cell) for cell in cells]
 
 
 def _solve_cell(cell: Cell) -> Row:
-    row = {**scan_table.blank(), **cell.coordinates(), "certified": False, "log_odds": _log_odds(cell)}
+    setting = cell.setting
+    row = {**scan_table.blank(), **cell.coordinates(), "certified": False, "log_odds": cell.log_odds}
     began = time.perf_counter()
     try:
-        row["threshold_log_odds"], row["threshold_imbalance"] = _threshold(cell.path)
-        row.update(_result(solve(cell.build_classes(), cell.path.build_loss(), tolerance=cell.path.tolerance)))
+        row["threshold_log_odds"], row["threshold_imbalance"] = setting.threshold
+        row.update(_result(solve(cell.build_classes(), setting.build_loss(), tolerance=setting.tolerance)))
     except NotCertifiedError as error:
         row.update(_result(error.geometry), error=_line(error))
-    # A scan may run for hours: whatever goes wrong in one cell, be it memory or a bug, is a row with its reason and not
-    # the end of it.
+    # A scan may run for hours: whatever goes wrong in one cell, memory or a bug, is a row with its reason and not the
+    # end of it.
     except Exception as error:
         row["error"] = _line(error) if isinstance(error, OptGeomError) else f"{type(error).__name__}: {_line(error)}"
     row["seconds"] = time.perf_counter() - began
@@ -295,45 +284,3 @@ def _result(geometry: Geometry) -> Row:
         "solver": geometry.solver.name,
         "iterations": int(geometry.solver.iterations),
     }
-
-
-def _log_odds(cell: Cell) -> float:
-    return (
-        math.log(cell.majority_odds)
-        if cell.path.profile == "majority"
-        else cell.path.log_odds(math.log(cell.imbalance))
-    )
-
-
-@functools.lru_cache(maxsize=4096)
-def _threshold(path: Path) -> tuple[float | None, float | None]:
-    """Log odds and imbalance at which total collapse begins on a path; None where there is no such point in floating
-    point.
-
-    With negatives from all classes the odds depend neither on the number of minority classes nor on their split. Where
-    they do, and the split changes along the path, there is no one threshold for it.
-    """
-    if (
-        path.num_classes < 3 or path.profile == "step"
-    ):  # two classes have no minority to collapse, and steps have several majorities
-        return None, None
-    try:
-        loss = path.build_loss()
-        if path.profile != "majority" and "uniform-negatives" not in loss.gives:
-            return None, None
-        log_odds = collapse_threshold(loss, minorities=path.num_classes - 1).log_odds
-    except OptGeomError:
-        return None, None
-
-    def beyond(log_imbalance: float) -> float:
-        return path.log_odds(log_imbalance) - log_odds
-
-    if path.profile == "majority":
-        log_imbalance = log_odds + math.log(path.num_classes - 1)
-    elif beyond(LARGEST_LOG_ODDS) < 0:
-        return log_odds, None
-    else:
-        from scipy.optimize import brentq
-
-        log_imbalance = float(brentq(beyond, 0.0, LARGEST_LOG_ODDS, xtol=1e-13, rtol=1e-14))
-    return log_odds, math.exp(log_imbalance) if log_imbalance < LARGEST_LOG_ODDS else None

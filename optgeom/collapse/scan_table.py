@@ -1,6 +1,8 @@
-"""The table of a scan as a file.
+"""The table of a scan as a file: CSV or Parquet, sorted by coordinates, one row per cell, floats with all digits.
 
-CSV or Parquet, sorted by coordinates, one row a cell, every float with all its digits.
+The parameters of InfoNCE and SupCon have columns of their own, as in 0.1.0, since people plot them; `parameters` holds
+the name and all parameters of the loss as JSON, for any loss, so that the columns need not grow with the losses. Tables
+of 0.1.0, which lack that column, are read until 0.3.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
+import json
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -16,7 +19,9 @@ from typing import Any
 
 from optgeom.collapse.scan_grid import key_of
 from optgeom.errors import InvalidInputError, MissingDependencyError
+from optgeom.formatting import excerpt
 from optgeom.inputs import files
+from optgeom.losses.base import plain
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -72,9 +77,11 @@ COLUMNS: dict[str, tuple[Callable[[str], Any], str]] = {
     "iterations": (_whole, "int64"),
     "seconds": (float, "float64"),
     "error": (str, "string"),
+    "parameters": (str, "string"),
 }
+COLUMNS_OF_0_1_0 = [name for name in COLUMNS if name != "parameters"]
 KINDS = {"float64": "a number", "int64": "a whole number", "bool_": "true or false"}
-REQUIRED = ("temperature", "num_classes", "tolerance", "imbalance", "majority", "majority_odds", "certified")
+REQUIRED = ("num_classes", "tolerance", "imbalance", "majority", "majority_odds", "certified")
 
 
 def blank() -> Row:
@@ -116,12 +123,11 @@ def write(path: Path, table: dict[Key, Row]) -> None:
     files.write_bytes(path, content.getvalue().to_pybytes())
 
 
-def _schema() -> Any:
+def _schema(columns: Iterable[str] = tuple(COLUMNS)) -> Any:
     import pyarrow as pa
 
-    return pa.schema(
-        [(name, getattr(pa, kind)()) for name, (_, kind) in COLUMNS.items()], metadata={"optgeom-scan": VERSION}
-    )
+    types = [(name, getattr(pa, COLUMNS[name][1])()) for name in columns]
+    return pa.schema(types, metadata={"optgeom-scan": VERSION})
 
 
 def _csv_text(rows: Iterable[Row]) -> str:
@@ -156,14 +162,14 @@ def read(path: str | os.PathLike[str]) -> dict[Key, Row]:
     return _read_csv(target) if target.suffix.lower() == ".csv" else _read_parquet(target)
 
 
-def _check_columns(path: Path, found: list[str]) -> None:
-    if found == list(COLUMNS):
+def _check_columns(path: Path, columns: list[str]) -> None:
+    if columns in (list(COLUMNS), COLUMNS_OF_0_1_0):
         return
-    different = (
-        [name for name in found if name not in COLUMNS] or [name for name in COLUMNS if name not in found] or found
-    )
+    foreign = [name for name in columns if name not in COLUMNS]
+    different = foreign or [name for name in COLUMNS if name not in columns] or columns
+    named = ", ".join(map(repr, different[:3]))
     raise InvalidInputError(
-        f"{path} is not a scan of this version: its columns differ ({', '.join(map(repr, different[:3]))}); give another file, or remove it"
+        f"{path} is not a scan of this version: its columns differ ({named}); give another file, or remove it"
     )
 
 
@@ -172,38 +178,60 @@ def _read_csv(path: Path) -> dict[Key, Row]:
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             lines = csv.reader(stream)
-            _check_columns(path, next(lines, []))
+            columns = next(lines, [])
+            _check_columns(path, columns)
             for cells in lines:
-                row = _row_of(cells, f"{path}, line {lines.line_num}")
+                row = _row_of(columns, cells, f"{path}, line {lines.line_num}")
                 table[key_of(row)] = row
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInputError(f"{path} is not a scan file: {error} (give another file, or remove it)") from error
     return table
 
 
-def _row_of(cells: list[str], where: str) -> Row:
-    if len(cells) != len(COLUMNS):
+def _row_of(columns: list[str], cells: list[str], where: str) -> Row:
+    if len(cells) != len(columns):
         raise InvalidInputError(
-            f"{where}: a row of a scan must have {len(COLUMNS)} cells; got {len(cells)} (repair or remove it)"
+            f"{where}: a row of a scan must have {len(columns)} cells; got {len(cells)} (repair or remove it)"
         )
     row: Row = {}
-    for (name, (read_text, kind)), text in zip(COLUMNS.items(), cells, strict=True):
+    for name, text in zip(columns, cells, strict=True):
+        read_text, kind = COLUMNS[name]
         try:
             row[name] = text if kind == "string" else read_text(text) if text else None
         except (ValueError, KeyError):
-            held = repr(text if len(text) <= 60 else text[:57] + "...")
             raise InvalidInputError(
-                f"{where}: `{name}` must be {KINDS[kind]}; got {held} (repair or remove it)"
+                f"{where}: `{name}` must be {KINDS[kind]}; got {excerpt(text)} (repair or remove it)"
             ) from None
-    _check_row(row, where)
-    return row
+    return _complete(row, where)
 
 
-def _check_row(row: Row, where: str) -> None:
-    """Refuse rows without what makes them a cell of a grid."""
+def _complete(row: Row, where: str) -> Row:
+    """The row with its parameters; refuses one without what makes it a cell of a grid."""
     missing = [name for name in REQUIRED if row[name] is None]
     if missing:
         raise InvalidInputError(f"{where}: a row of a scan must have `{missing[0]}`; got nothing (repair or remove it)")
+    if "parameters" not in row:
+        row["parameters"] = _parameters_of_0_1_0(row)
+    try:
+        described = json.loads(row["parameters"])
+    except ValueError:
+        described = None
+    if not isinstance(described, dict):
+        came = excerpt(row["parameters"])
+        raise InvalidInputError(f"{where}: `parameters` must be a JSON object; got {came} (repair or remove it)")
+    return row
+
+
+def _parameters_of_0_1_0(row: Row) -> str:
+    """JSON of the loss, whose parameters had a column each."""
+    own = {
+        "supcon": ("temperature", "batch_size", "views"),
+        "infonce": ("temperature", "negatives", "alpha", "negatives_reduction", "sampling"),
+    }
+    described = {"name": row["loss"], **{name: plain(row[name]) for name in own.get(row["loss"], ("temperature",))}}
+    if row["loss"] == "supcon":
+        described["singletons"] = "zero"
+    return json.dumps(described)
 
 
 def _read_parquet(path: Path) -> dict[Key, Row]:
@@ -214,7 +242,7 @@ def _read_parquet(path: Path) -> dict[Key, Row]:
         with path.open("rb") as stream:
             content = pq.read_table(stream, partitioning=None)
         _check_columns(path, content.column_names)
-        rows = content.cast(_schema()).to_pylist()
+        rows = content.cast(_schema(content.column_names)).to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         why = " ".join(str(error).split())
         raise InvalidInputError(
@@ -222,10 +250,10 @@ def _read_parquet(path: Path) -> dict[Key, Row]:
         ) from error
     table: dict[Key, Row] = {}
     for number, row in enumerate(rows):
-        for name, (_, kind) in COLUMNS.items():
-            if kind == "string" and row[name] is None:
+        for name in row:
+            if COLUMNS[name][1] == "string" and row[name] is None:
                 row[name] = ""
-        _check_row(row, f"{path}, row {number}")
+        _complete(row, f"{path}, row {number}")
         for name in ("negatives", "batch_size"):
             if row[name] is not None and math.isfinite(row[name]):
                 row[name] = int(row[name])

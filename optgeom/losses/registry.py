@@ -87,6 +87,19 @@ def options_of(name: str) -> tuple[Option, ...]:
     return _ENTRIES[name].options
 
 
+def parameter(name: str) -> Option | None:
+    """A parameter as the first loss that has it declares it; None where no loss has it."""
+    options = (option for entry in _ENTRIES.values() for option in entry.options if option.name == name)
+    return next(options, None)
+
+
+def searched() -> tuple[str, ...]:
+    """Parameters that `design` can search for, of any loss on the command line."""
+    return tuple(
+        dict.fromkeys(option.name for name in names() for option in options_of(name) if option.search is not None)
+    )
+
+
 def loss_class(name: str) -> type[Loss]:
     """The class of a registered loss, imported now."""
     home = _ENTRIES[name].home

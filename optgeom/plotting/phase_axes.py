@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array
+from optgeom.collapse.scan_table import COLUMNS
+from optgeom.losses import registry
 from optgeom.plotting import figures
 
 if TYPE_CHECKING:
@@ -131,6 +133,11 @@ class Axis:
             return np.asarray((places > ends[0] + margin) & (places < ends[-1] - margin))
 
 
+def parameters_of(rows: list[Row]) -> tuple[str, ...]:
+    """Parameters that can vary besides the imbalance: those with a column, then others of the losses."""
+    return (*PARAMETERS, *(name for name in rows[0] if name not in COLUMNS))
+
+
 def class_axis(rows: list[Row], column: str | None) -> Axis:
     """The axis of imbalance: as asked for, or the one on which the values of a path are most evenly spaced."""
     if column is None:
@@ -153,10 +160,11 @@ def _unevenness(rows: list[Row], column: str) -> float:
 
 def second_axis(rows: list[Row], column: str | None) -> Axis:
     """The axis across: as asked for, or the first parameter that varies."""
-    varying = [name for name in PARAMETERS if len({row[name] for row in rows}) > 1]
+    names = parameters_of(rows)
+    varying = [name for name in names if len({row[name] for row in rows}) > 1]
     if column is None:
         column = varying[0] if varying else "temperature"
-    _checks.choice("x", column, PARAMETERS)
+    _checks.choice("x", column, names)
     return Axis(column, tuple(sorted({row[column] for row in rows}, key=_in_order)))
 
 
@@ -168,7 +176,7 @@ def _in_order(value: Any) -> tuple[bool, Any]:
 def distinguishing(rows: list[Row], across: str = "") -> list[str]:
     """Parameters that tell the rows apart, without the one on the axis across and those that follow from others."""
     named: list[str] = []
-    for name in PARAMETERS:
+    for name in parameters_of(rows):
         # The reduction goes with the number of negatives; where that is across, it would split each panel in two.
         if name == across or (name == "negatives_reduction" and across == "negatives"):
             continue
@@ -186,7 +194,10 @@ def panels_of(rows: list[Row], across: str) -> list[tuple[str, list[Row]]]:
     for row in rows:
         grouped.setdefault(_values(row, named), []).append(row)
     ordered = sorted(grouped, key=lambda values: tuple(_in_order(value) for value in values))
-    return [(_panel_title(dict(zip(named, values, strict=True))), grouped[values]) for values in ordered]
+    spoken = [name for name in parameters_of(rows) if name in named]
+    of_panels = [dict(zip(named, values, strict=True)) for values in ordered]
+    titles = [_panel_title({name: panel[name] for name in spoken}) for panel in of_panels]
+    return [(title, grouped[values]) for title, values in zip(titles, ordered, strict=True)]
 
 
 def _values(row: Row, names: list[str]) -> tuple[Any, ...]:
@@ -194,7 +205,7 @@ def _values(row: Row, names: list[str]) -> tuple[Any, ...]:
 
 
 def _panel_title(values: dict[str, Any]) -> str:
-    words = _words(values, tuple(name for name in PARAMETERS if name in values))
+    words = _words(values, tuple(values))
     text = ", ".join(words)
     return text if len(text) <= SHORT_LINE or len(words) < 2 else f"{words[0]},\n{', '.join(words[1:])}"
 
@@ -215,27 +226,16 @@ def say(name: str, value: Any) -> str:
     """A parameter with its value, for a title; nothing where it does not apply."""
     if value is None or value == "":
         return ""
-    if name == "negatives":
-        return (
-            "1 negative" if value == 1 else "infinitely many negatives" if value == math.inf else f"{value} negatives"
-        )
-    if name == "batch_size":
-        return "large batches (limit)" if value == math.inf else f"batches of {value} images"
-    if name == "sampling":
-        return "from all classes (UCL)" if value == "ucl" else "from other classes (SCL)"
     if name == "loss":
-        return "InfoNCE" if value == "infonce" else "SupCon"
+        entry = registry.find(value)
+        return str(value) if entry is None else entry.label
     if name == "profile":
-        return PROFILES[value]
+        return PROFILES.get(value, "classes as given")
     if name == "num_classes":
         return f"{value} classes"
-    if name == "views":
-        return "1 view" if value == 1 else f"{value} views"
-    if name == "negatives_reduction":
-        return "summed" if value == "sum" else "averaged"
-    if name == "alpha" and value == 0:
-        return "positive left out of the denominator"
-    return f"{name} {value:g}"
+    option = registry.parameter(name)
+    shown = value if isinstance(value, str) else f"{value:g}"
+    return f"{name.replace('_', ' ')} {shown}" if option is None else option.say(value)
 
 
 def tick_words(value: Any) -> str:
@@ -247,9 +247,10 @@ def tick_words(value: Any) -> str:
 
 def setting_words(rows: list[Row], across: str) -> list[str]:
     """What all cells have in common, in words."""
-    order = ("profile", "num_classes", "loss", "temperature", "negatives", "sampling", "batch_size", "views")
+    columns = ("profile", "num_classes", "loss", "temperature", "negatives", "sampling", "batch_size", "views")
+    order = (*columns, *(name for name in rows[0] if name not in COLUMNS))
     same = [name for name in order if name != across and len({row[name] for row in rows}) == 1]
-    if rows[0]["loss"] == "supcon":
+    if rows[0]["negatives"] is None:  # then the column says nothing
         same = [name for name in same if name != "sampling"]
     if len({row["alpha"] for row in rows}) == 1 and rows[0]["alpha"] not in (None, 1.0):
         same.append("alpha")

@@ -16,6 +16,7 @@ import numpy as np
 from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.collapse.scan import Scan
+from optgeom.collapse.scan_grid import expand
 from optgeom.errors import InvalidInputError
 from optgeom.plotting import figures
 from optgeom.plotting.figures import BLACK
@@ -83,6 +84,7 @@ def plot_phase_diagram(
 
     _checks.choice("colour", colour, ("regime", "rank"))
     rows = (scan if isinstance(scan, Scan) else Scan.load(scan)).rows
+    rows = expand(rows) if rows else []
     if not rows:
         raise InvalidInputError("`scan` must hold at least one cell to be drawn; got none (scan a grid first)")
     upwards, across = class_axis(rows, y), second_axis(rows, x)

@@ -95,13 +95,14 @@ def test_case_31_says_what_it_would_take():
         ("--majority", ".1:.9:5", [0.1, 0.3, 0.5, 0.7, 0.9]),
         ("--imbalance", "1:1000:4:log", [1, 10, 100, 1000]),
         ("--negatives", "1,8,inf", [1, 8, float("inf")]),
-        ("--classes", "3:100:3:log", [3, 17, 100]),
-        ("--classes", "3:5:9", [3, 4, 5]),
+        ("--num-classes", "3:100:3:log", [3, 17, 100]),
+        ("--num-classes", "3:5:9", [3, 4, 5]),
         ("--temperature", ".1:.1:1", [0.1]),
     ],
 )
 def test_grids(option, text, values):
-    assert command.parse_grid(option, text) == pytest.approx(values)
+    whole = option in ("--num-classes", "--negatives")
+    assert command.parse_grid(option, text, whole=whole) == pytest.approx(values)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,11 @@ def test_wrong_grids(text):
         (("--majority", ".5", "--imbalance", "3"), 2, "give exactly one of"),
         (("--majority", "1:2"), 2, "--majority must be a,b,c or from:to:number"),
         (("--majority", "1.5"), 3, "`majority` must be below 1"),
-        (("--majority", ".5", "--batch-size", "4", "--loss", "infonce"), 3, "`batch_size` goes with loss 'supcon'"),
+        (
+            ("--majority", ".5", "--batch-size", "4", "--loss", "infonce"),
+            2,
+            "--batch-size goes with --loss supcon; got",
+        ),
         (("--majority", ".5", "--plot", "x.jpg"), 2, "--plot must end in"),
         (("--majority", ".5", "--plot", "nowhere/x.png"), 3, "the folder nowhere does not exist (make it first)"),
         (("--majority", ".5", "--out", "x.txt"), 2, "--out must end in .csv, .parquet; got 'x.txt'"),
@@ -178,3 +183,21 @@ def test_bar_only_for_people_who_wait(monkeypatch, capsys):
     with progress.progress_bar("cells") as show:
         show(1, 2)
     assert "1/2" in capsys.readouterr().err
+
+
+def test_names_of_0_1_0_are_read():
+    usual = scanned("--imbalance", "1,20", "--shape", "exp", "--num-classes", "4", "--temperature", "1")
+    old = scanned("--imbalance", "1,20", "--profile", "exp", "--classes", "4", "--temperature", "1")
+    assert old == usual and old["rows"] == 2 and old["paths"][0]["num_classes"] == 4
+
+
+def test_every_parameter_of_a_loss_is_an_axis():
+    rows = scanned(
+        "--majority", ".5", "--num-classes", "3", "--temperature", "1", "--alpha", "0,1", "--negatives", "4,inf"
+    )
+    assert [(path["negatives"], path["alpha"], path["negatives_reduction"]) for path in rows["paths"]] == [
+        (4, 0.0, "sum"),
+        (4, 1.0, "sum"),
+        ("inf", 0.0, "mean"),
+        ("inf", 1.0, "mean"),
+    ]

@@ -132,9 +132,8 @@ def test_zero_counts_are_dropped_with_notice():
     ],
 )
 def test_defaults_of_each_loss(given, loss):
-    kinds = {"loss": loss_input.LossName, "sampling": loss_input.Sampling, "singletons": loss_input.Singletons}
-    found = loss_input.read_loss(**{key: kinds[key](value) if key in kinds else value for key, value in given.items()})
-    assert found.to_dict() == loss.to_dict()
+    read = loss_input.LossOptions.gathered({"loss": None, **given}).read()
+    assert read.to_dict() == loss.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,7 @@ def test_options_of_another_loss(loss, option, value, owner):
 
 def test_numbers_that_are_none():
     with pytest.raises(UsageError, match=r"^--negatives must be a whole number or inf; got 'many'$"):
-        loss_input.read_loss(loss=loss_input.LossName.INFONCE, negatives="many")
+        loss_input.LossOptions("infonce", {"negatives": "many"}).read()
     assert loss_input.number_or_inf("--x", "Infinity") == math.inf and loss_input.number_or_inf("--x", "2.5") == 2.5
 
 

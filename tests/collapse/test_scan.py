@@ -19,13 +19,13 @@ from optgeom.collapse import scan_table
 from optgeom.collapse.scan import Scan, scan
 from optgeom.inputs import parallel
 
-GRID = {
+AXES = {
     "majority": [0.3, 0.7, 0.95],
     "temperature": [0.5, 1.0],
     "negatives": [1, math.inf],
     "sampling": ["ucl", "scl"],
-    "classes": 4,
 }
+GRID = {"classes": 4, "loss": og.InfoNCE(), "axes": AXES}
 CELLS = 24
 UNDERFLOW = {
     "negatives": 1,
@@ -55,11 +55,14 @@ def serial():
 def test_regime_flips_exactly_at_the_known_threshold(case, sampling):
     share = case[sampling]
     found = scan(
-        majority=[share - 1e-6, share + 1e-6],
-        classes=case["minorities"] + 1,
-        temperature=case["temperature"],
-        negatives=case["negatives"],
-        sampling=sampling,
+        case["minorities"] + 1,
+        loss=og.InfoNCE(),
+        axes={
+            "majority": [share - 1e-6, share + 1e-6],
+            "temperature": case["temperature"],
+            "negatives": case["negatives"],
+            "sampling": sampling,
+        },
     )
     below, above = found.rows
     assert (below["regime"], below["rank"]) == ("spread", case["minorities"])
@@ -72,7 +75,9 @@ def test_regime_flips_exactly_at_the_known_threshold(case, sampling):
 
 def test_row_of_a_known_geometry():
     case = reference.case("three-classes-strong")
-    (row,) = scan(majority=0.9, classes=3, temperature=1, negatives=math.inf, alpha=0).rows
+    (row,) = scan(
+        3, loss=og.InfoNCE(), axes={"majority": 0.9, "temperature": 1, "negatives": math.inf, "alpha": 0}
+    ).rows
     assert row["risk"] == pytest.approx(case["risk"], rel=1e-12)
     assert row["rank"] == case["rank"] and row["certified"] and row["error"] == ""
     assert row["min_angle_deg"] == pytest.approx(math.degrees(math.acos(case["gram"]["1,2"])), abs=1e-7)
@@ -83,25 +88,27 @@ def test_row_of_a_known_geometry():
 
 
 def test_supcon_is_the_default_and_its_limit_is_infonce():
-    batches = scan(majority=0.8, classes=4, temperature=0.5).rows[0]
-    limit = scan(majority=0.8, classes=4, temperature=0.5, negatives=math.inf, alpha=0).rows[0]
+    batches = scan(4, axes={"majority": 0.8, "temperature": 0.5}).rows[0]
+    limit = scan(
+        4, loss=og.InfoNCE(), axes={"majority": 0.8, "temperature": 0.5, "negatives": math.inf, "alpha": 0}
+    ).rows[0]
     assert batches["loss"] == "supcon" and batches["batch_size"] == math.inf and batches["negatives"] is None
     assert batches["risk"] == pytest.approx(limit["risk"], rel=1e-12)
 
 
 def test_shares_odds_and_imbalance_are_one_axis():
     by_share, by_odds, by_ratio = (
-        scan(classes=4, temperature=1, **given).rows[0]
+        scan(4, axes={"temperature": 1, **given}).rows[0]
         for given in ({"majority": 0.75}, {"majority_odds": 3}, {"imbalance": 9})
     )
     assert steady([by_share]) == steady([by_odds]) == steady([by_ratio])
-    rare = scan(classes=4, temperature=1, majority=0.1).rows[0]  # the "majority" may be the rarest class
+    rare = scan(4, axes={"majority": 0.1, "temperature": 1}).rows[0]  # the "majority" may be the rarest class
     assert rare["imbalance"] == pytest.approx(1 / 3) and rare["certified"] and rare["regime"] == "spread"
 
 
 def test_odds_beyond_the_last_share_are_cells_of_their_own():
     found = scan(
-        majority_odds=[1e17, 1e18], classes=3, temperature=0.05
+        3, axes={"majority_odds": [1e17, 1e18], "temperature": 0.05}
     )  # both shares round to 1; the threshold is at 4.7e17
     assert found.column("majority").tolist() == [1.0, 1.0]
     assert [row["log_odds"] > row["threshold_log_odds"] for row in found.rows] == [False, True]
@@ -113,33 +120,33 @@ def test_odds_beyond_the_last_share_are_cells_of_their_own():
 def test_profiles_are_those_of_the_same_name(profile, name):
     classes = int(name.split(":")[1])
     known = og.ClassDistribution.from_profile(name.format(s=math.log(50) / math.log(6)))
-    row = scan(imbalance=50, profile=profile, classes=classes, temperature=1).rows[0]
+    row = scan(classes, axes={"imbalance": 50, "temperature": 1}, shape=profile).rows[0]
     assert row["majority"] == pytest.approx(known.proportions[0], rel=1e-6)
     assert row["risk"] == pytest.approx(og.solve(known, og.SupCon(1.0)).risk, rel=1e-6)
 
 
 @pytest.mark.parametrize("profile", ["exp", "zipf"])
 def test_threshold_of_a_falling_profile(profile):
-    at = scan(imbalance=10, profile=profile, classes=4, temperature=2).rows[0]["threshold_imbalance"]
-    below, above = scan(imbalance=[at * (1 - 1e-4), at * (1 + 1e-4)], profile=profile, classes=4, temperature=2).rows
+    at = scan(4, axes={"imbalance": 10, "temperature": 2}, shape=profile).rows[0]["threshold_imbalance"]
+    below, above = scan(4, axes={"imbalance": [at * (1 - 1e-4), at * (1 + 1e-4)], "temperature": 2}, shape=profile).rows
     assert below["regime"] != "minority-collapse" and above["regime"] == "minority-collapse"
 
 
 def test_no_threshold_where_there_is_none():
-    two = scan(majority=0.9, classes=2, temperature=1).rows[0]
-    step = scan(imbalance=100, classes=6, temperature=1, profile="step").rows[0]
-    split = scan(imbalance=100, classes=6, temperature=1, profile="zipf", negatives=8, sampling="scl").rows[
-        0
-    ]  # depends on the split
-    overflow = scan(majority=0.9, classes=3, temperature=0.002).rows[0]
+    two = scan(2, axes={"majority": 0.9, "temperature": 1}).rows[0]
+    step = scan(6, axes={"imbalance": 100, "temperature": 1}, shape="step").rows[0]
+    split = scan(
+        6, loss=og.InfoNCE(), axes={"imbalance": 100, "temperature": 1, "negatives": 8, "sampling": "scl"}, shape="zipf"
+    ).rows[0]  # depends on the split
+    overflow = scan(3, axes={"majority": 0.9, "temperature": 0.002}).rows[0]
     for row in (two, step, split, overflow):
         assert row["threshold_log_odds"] is None and row["threshold_imbalance"] is None
     assert two["regime"] == "spread"
 
 
 def test_order_and_repetitions_of_the_values_do_not_matter(serial):
-    turned = {name: values[::-1] + values[:1] if isinstance(values, list) else values for name, values in GRID.items()}
-    assert steady(scan(**turned).rows) == steady(serial.rows)
+    turned = {name: values[::-1] + values[:1] for name, values in AXES.items()}
+    assert steady(scan(4, og.InfoNCE(), axes=turned).rows) == steady(serial.rows)
     assert len(serial) == CELLS
 
 
@@ -149,8 +156,8 @@ def test_columns_and_paths(serial):
     assert np.isinf(serial.column("negatives")).sum() == CELLS / 2
     assert len(serial.paths()) == 8
     for path, rows in serial.paths():
-        assert [row["majority"] for row in rows] == GRID["majority"]
-        assert {row["temperature"] for row in rows} == {path.temperature}
+        assert [row["majority"] for row in rows] == AXES["majority"]
+        assert {row["temperature"] for row in rows} == {path["temperature"]}
     assert "cells=24" in repr(serial)
     with pytest.raises(og.InvalidInputError, match="`name` must be one of"):
         serial.column("loss_value")
@@ -191,7 +198,7 @@ def test_no_scheduler_at_the_address(monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr(parallel, "CONNECT_SECONDS", 0.2)
     with pytest.raises(og.InvalidInputError, match="`dask` must be the address of a scheduler"):
-        scan(majority=0.9, dask="tcp://127.0.0.1:1")
+        scan(axes={"majority": 0.9}, dask="tcp://127.0.0.1:1")
 
 
 def test_a_worker_that_dies_is_an_error_and_not_a_cell():
@@ -228,16 +235,17 @@ def test_interrupted_and_resumed_is_the_same_as_one_run(serial, tmp_path, monkey
 
 DIES = """
 import math, os, sys
+import optgeom as og
 from optgeom.collapse import scan as scans
 scans.WRITE_SECONDS = scans.WRITE_SHARE = 0
-scans.scan({grid}, out=sys.argv[1], progress=lambda done, total: os._exit(9) if done >= 12 else None)
+scans.scan(4, og.InfoNCE(), axes={axes}, out=sys.argv[1], progress=lambda done, total: os._exit(9) if done >= 12 else None)
 """
 
 
 def test_killed_without_a_warning_and_resumed(serial, tmp_path):
     file = tmp_path / "scan.csv"
-    grid = ", ".join(f"{name}={values!r}" for name, values in GRID.items()).replace("inf", "math.inf")
-    done = subprocess.run([sys.executable, "-c", DIES.format(grid=grid), str(file)], capture_output=True, text=True)
+    axes = repr(AXES).replace("inf", "math.inf")
+    done = subprocess.run([sys.executable, "-c", DIES.format(axes=axes), str(file)], capture_output=True, text=True)
     assert done.returncode == 9, done.stderr
     assert len(Scan.load(file)) == 12
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scan.csv"]
@@ -246,31 +254,29 @@ def test_killed_without_a_warning_and_resumed(serial, tmp_path):
 
 def test_another_grid_adds_to_the_file(tmp_path):
     file = tmp_path / "scan.csv"
-    first = scan(majority=[0.5, 0.9], classes=3, temperature=1, out=file)
-    second = scan(majority=[0.9, 0.95], classes=3, temperature=1, out=file)
+    first = scan(3, axes={"majority": [0.5, 0.9], "temperature": 1}, out=file)
+    second = scan(3, axes={"majority": [0.9, 0.95], "temperature": 1}, out=file)
     assert (second.new, len(second)) == (1, 2)
     held = Scan.load(file)
     assert held.column("majority").tolist() == [0.5, 0.9, 0.95] and held.rows[:2] == first.rows
-    stricter = scan(majority=0.9, classes=3, temperature=1, out=file, tolerance=1e-10)
+    stricter = scan(3, axes={"majority": 0.9, "temperature": 1}, out=file, tolerance=1e-10)
     assert stricter.new == 1, "a certificate at another tolerance is another cell"
-    assert len(scan(majority=0.2, classes=3, temperature=1, out=file, resume=False)) == len(Scan.load(file)) == 1
+    assert len(scan(3, axes={"majority": 0.2, "temperature": 1}, out=file, resume=False)) == len(Scan.load(file)) == 1
 
 
 def test_progress_counts_cells(tmp_path):
     seen = []
     scan(
-        majority=[0.5, 0.9],
-        classes=3,
-        temperature=[0.5, 1],
+        3,
+        axes={"majority": [0.5, 0.9], "temperature": [0.5, 1]},
         out=tmp_path / "a.csv",
         progress=lambda *pair: seen.append(pair),
     )
     assert seen == [(0, 4), (2, 4), (4, 4)]
     seen.clear()
     scan(
-        majority=[0.5, 0.9],
-        classes=3,
-        temperature=[0.5, 1, 2],
+        3,
+        axes={"majority": [0.5, 0.9], "temperature": [0.5, 1, 2]},
         out=tmp_path / "a.csv",
         progress=lambda *pair: seen.append(pair),
     )
@@ -282,7 +288,7 @@ def test_progress_counts_cells(tmp_path):
 
 
 def test_a_cell_whose_loss_does_not_exist_is_a_row():
-    found = scan(majority=[0.4, 0.9], classes=3, **UNDERFLOW)
+    found = scan(3, og.InfoNCE(), axes={"majority": [0.4, 0.9], **UNDERFLOW})
     assert [row["certified"] for row in found.rows] == [False, False, True, True]
     assert found.uncertified == 2 and found.collapsed == 1
     failed = found.rows[0]
@@ -298,7 +304,7 @@ def test_whatever_goes_wrong_in_a_cell_is_a_row(error, monkeypatch, tmp_path):
         return og.solve(classes, *arguments, **named)
 
     monkeypatch.setattr(scans, "solve", solve)
-    found = scan(majority=[0.5, 0.9], classes=3, temperature=1, out=tmp_path / "scan.csv")
+    found = scan(3, axes={"majority": [0.5, 0.9], "temperature": 1}, out=tmp_path / "scan.csv")
     good, bad = found.rows
     assert good["certified"] and not bad["certified"]
     reasons = {
@@ -311,7 +317,7 @@ def test_whatever_goes_wrong_in_a_cell_is_a_row(error, monkeypatch, tmp_path):
 
 
 def test_an_uncertified_cell_keeps_its_numbers():
-    found = scan(majority=0.6, classes=4, temperature=0.5, tolerance=1e-300)  # no gap is that small
+    found = scan(4, axes={"majority": 0.6, "temperature": 0.5}, tolerance=1e-300)  # no gap is that small
     row = found.rows[0]
     assert found.uncertified == 1 and not row["certified"] and "not certified" in row["error"]
     assert row["rank"] == 3 and row["regime"] == "spread" and 0 < row["gap"] < 1e-12
@@ -322,35 +328,49 @@ def test_a_loss_that_exists_nowhere_is_an_error():
     with pytest.raises(
         og.InvalidInputError, match="`negatives_reduction` must be 'mean' for infinitely many negatives"
     ):
-        scan(majority=0.9, negatives=math.inf, negatives_reduction="sum")
-    partly = scan(majority=0.9, classes=3, temperature=1, negatives=[1, math.inf], negatives_reduction="sum")
+        scan(loss=og.InfoNCE(), axes={"majority": 0.9, "negatives": math.inf, "negatives_reduction": "sum"})
+    partly = scan(
+        3,
+        loss=og.InfoNCE(),
+        axes={"majority": 0.9, "temperature": 1, "negatives": [1, math.inf], "negatives_reduction": "sum"},
+    )
     assert [bool(row["error"]) for row in partly.rows] == [False, True]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give exactly one of `majority`, `majority_odds`, `imbalance`; got none"),
-        ({"majority": 0.5, "imbalance": 2}, "got majority and imbalance"),
-        ({"majority": 1.0}, "`majority` must be below 1; got 1.0"),
-        ({"majority": [0.5, 0.0]}, "`majority` must be > 0; got 0.0"),
-        ({"majority": []}, "`majority` must hold at least one value"),
-        ({"majority_odds": math.inf}, "`majority_odds` must be > 0; got inf"),
-        ({"majority": 0.5, "profile": "zipf"}, "`majority` goes with profile 'majority'; got 'zipf'"),
-        ({"imbalance": 0.5, "profile": "exp"}, "`imbalance` must be >= 1; got 0.5"),
-        ({"majority": 0.5, "classes": 1}, "`classes` must be a whole number >= 2; got 1"),
-        ({"majority": 0.5, "temperature": [0.1, 0.0]}, "`temperature` must be > 0; got 0.0"),
-        ({"majority": 0.5, "negatives": 0}, "`negatives` must be a whole number >= 1 or inf; got 0"),
-        ({"majority": 0.5, "batch_size": 2.5}, "`batch_size` must be a whole number >= 2 or inf; got 2.5"),
-        ({"majority": 0.5, "sampling": "both"}, "`sampling` must be one of ucl, scl; got 'both'"),
-        ({"majority": 0.5, "negatives": 4, "views": 2}, "`views` goes with loss 'supcon'"),
-        ({"majority": 0.5, "loss": "supcon", "alpha": 1.0}, "`alpha` goes with loss 'infonce'"),
-        ({"majority": 0.5, "loss": "triplet"}, "`loss` must be one of infonce, supcon; got 'triplet'"),
-        ({"majority": 0.5, "profile": "pareto"}, "`profile` must be one of"),
-        ({"majority": 0.5, "workers": 0}, "`workers` must be a whole number >= 1; got 0"),
-        ({"majority": 0.5, "tolerance": 0}, "`tolerance` must be > 0; got 0"),
-        ({"majority": 0.5, "out": "scan.txt"}, "a scan is kept as .csv or .parquet; got 'scan.txt'"),
-        ({"majority": 0.5, "out": "nowhere/scan.csv"}, "the folder nowhere does not exist"),
+        ({}, "`axes` must hold exactly one of `majority`, `majority_odds`, `imbalance`; got none"),
+        ({"axes": {"majority": 0.5, "imbalance": 2}}, "got majority and imbalance"),
+        ({"axes": {"majority": 1.0}}, "`majority` must be below 1; got 1.0"),
+        ({"axes": {"majority": [0.5, 0.0]}}, "`majority` must be > 0; got 0.0"),
+        ({"axes": {"majority": []}}, "`majority` must hold at least one value"),
+        ({"axes": {"majority_odds": math.inf}}, "`majority_odds` must be > 0; got inf"),
+        ({"axes": {"majority": 0.5}, "shape": "zipf"}, "`majority` goes with shape 'majority'; got 'zipf'"),
+        ({"axes": {"imbalance": 0.5}, "shape": "exp"}, "`imbalance` must be >= 1; got 0.5"),
+        ({"axes": {"majority": 0.5}, "classes": 1}, "`classes` must be a whole number >= 2; got 1"),
+        ({"axes": {"majority": 0.5, "num_classes": [3, 1]}}, "`num_classes` must be a whole number >= 2; got 1"),
+        ({"axes": {"majority": 0.5, "num_classes": 3}, "classes": 3}, "must not both be given"),
+        ({"axes": {"majority": 0.5}, "classes": "ten"}, "`classes` must be a ClassDistribution; got str"),
+        ({"axes": {"majority": 0.5, "temperature": [0.1, 0.0]}}, "`temperature` must be > 0; got 0.0"),
+        (
+            {"axes": {"majority": 0.5, "negatives": 0}, "loss": og.InfoNCE()},
+            "`negatives` must be a whole number >= 1 or inf; got 0",
+        ),
+        ({"axes": {"majority": 0.5, "batch_size": 2.5}}, "`batch_size` must be a whole number >= 2 or inf; got 2.5"),
+        ({"axes": {"majority": 0.5, "sampling": "both"}, "loss": og.InfoNCE()}, "`sampling` must be one of ucl, scl"),
+        ({"axes": {"majority": 0.5, "views": 2}, "loss": og.InfoNCE()}, "got 'views'"),
+        ({"axes": {"majority": 0.5, "alpha": 1.0}}, "`axes` must name parameters of SupCon (temperature, batch_size,"),
+        ({"axes": {"majority": 0.5}, "loss": "triplet"}, "`loss` must be a loss; got str"),
+        ({"axes": [0.5]}, "`axes` must be a mapping; got list"),
+        ({"axes": {"majority": 0.5}, "shape": "pareto"}, "`shape` must be one of"),
+        ({"axes": {"majority": 0.5}, "workers": 0}, "`workers` must be a whole number >= 1; got 0"),
+        ({"axes": {"majority": 0.5}, "tolerance": 0}, "`tolerance` must be > 0; got 0"),
+        ({"axes": {"majority": 0.5}, "out": "scan.txt"}, "a scan is kept as .csv or .parquet; got 'scan.txt'"),
+        ({"axes": {"majority": 0.5}, "out": "nowhere/scan.csv"}, "the folder nowhere does not exist"),
+        ({"majority": 0.5}, "`majority` of scan is gone; got majority=... (write axes={'majority': [...]}"),
+        ({"negatives": 8}, "`negatives` of scan is gone; got negatives=... (write loss=InfoNCE(negatives=...)"),
+        ({"profile": "exp"}, "`profile` of scan is gone; got profile=... (write shape=..."),
     ],
 )
 def test_wrong_arguments(arguments, message):
@@ -368,7 +388,7 @@ def test_csv_and_parquet_hold_the_same(serial, tmp_path):
     serial.save(tmp_path / "scan.csv")
     serial.save(tmp_path / "scan.parquet")
     assert Scan.load(tmp_path / "scan.csv").rows == Scan.load(tmp_path / "scan.parquet").rows == serial.rows
-    failed = scan(majority=[0.4, 0.9], classes=3, **UNDERFLOW)
+    failed = scan(3, og.InfoNCE(), axes={"majority": [0.4, 0.9], **UNDERFLOW})
     for name in ("failed.csv", "failed.parquet"):
         failed.save(tmp_path / name)
         assert Scan.load(tmp_path / name).rows == failed.rows
@@ -390,7 +410,7 @@ def test_csv_is_for_others_too(serial, tmp_path):
     [
         ("a,b\n1,2\n", "is not a scan of this version: its columns differ"),
         ("", "is not a scan of this version: its columns differ"),
-        ("{header}\ninfonce,ucl\n", "line 2: a row of a scan must have 28 cells; got 2 (repair or remove it)"),
+        ("{header}\ninfonce,ucl\n", "line 2: a row of a scan must have 29 cells; got 2 (repair or remove it)"),
         ("{row}x", "line 2: `certified` must be true or false; got 'perhaps' (repair or remove it)"),
         ("\x00\udcff", "is not a scan"),
     ],
@@ -422,10 +442,10 @@ def test_missing_packages_are_named(monkeypatch, tmp_path):
     known = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else known(name))
     with pytest.raises(og.MissingDependencyError, match=r"optgeom\[io\]"):
-        scan(majority=0.9, out=tmp_path / "scan.parquet")
+        scan(axes={"majority": 0.9}, out=tmp_path / "scan.parquet")
     monkeypatch.setitem(sys.modules, "joblib", None)
     with pytest.raises(og.MissingDependencyError, match=r"joblib: pip install 'optgeom\[distributed\]'"):
-        scan(majority=0.9, temperature=[1, 2], workers=2)
+        scan(axes={"majority": 0.9, "temperature": [1, 2]}, workers=2)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(og.MissingDependencyError, match=r"dask: pip install 'optgeom\[distributed\]'"):
-        scan(majority=0.9, dask="tcp://127.0.0.1:8786")
+        scan(axes={"majority": 0.9}, dask="tcp://127.0.0.1:8786")

@@ -23,7 +23,7 @@ from optgeom.inputs import files
 
 ROOT = Path(__file__).parents[2]
 GEOMETRIES = [og.solve(og.ClassDistribution.from_counts(counts), og.SupCon(0.5)) for counts in ([5, 3, 1], [9, 3, 1])]
-SCANS = [og.scan(majority=share, classes=3, temperature=0.5) for share in ([0.4], [0.4, 0.9])]
+SCANS = [og.scan(3, axes={"majority": share, "temperature": 0.5}) for share in ([0.4], [0.4, 0.9])]
 
 
 def _figure(path: Path, version: int) -> None:
@@ -71,7 +71,7 @@ WRITERS: dict[str, Callable[[Path, int], Any]] = {
     },
     **{name: lambda path, version: SCANS[version].save(path) for name in ("scan.csv", "scan.parquet")},
     "resumed.csv": lambda path, version: og.scan(
-        majority=[0.4, 0.9][: 1 + version], classes=3, temperature=0.5, out=path
+        3, axes={"majority": [0.4, 0.9][: 1 + version], "temperature": 0.5}, out=path
     ),
     **{f"figure{suffix}": _figure for suffix in (".png", ".svg", ".pdf")},
     "validation.json": _validated("--out"),

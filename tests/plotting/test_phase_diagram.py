@@ -21,11 +21,14 @@ from optgeom.plotting.phase_diagram import COLOURS, FRONTIER, plot_phase_diagram
 
 SHARES = np.linspace(0.3, 0.95, 5)
 SIX = {
-    "majority": SHARES,
-    "temperature": [0.5, 1, 2],
-    "negatives": [1, 8, math.inf],
-    "sampling": ["ucl", "scl"],
     "classes": 3,
+    "loss": og.InfoNCE(),
+    "axes": {
+        "majority": SHARES,
+        "temperature": [0.5, 1, 2],
+        "negatives": [1, 8, math.inf],
+        "sampling": ["ucl", "scl"],
+    },
 }
 
 
@@ -88,20 +91,24 @@ def test_six_panels_with_the_known_frontier():
 
 
 def test_axis_upwards_follows_the_spacing():
-    shares = plot_phase_diagram(scan(majority=np.linspace(0.3, 0.9, 6), classes=3, temperature=[1, 2]))
-    odds = plot_phase_diagram(scan(majority_odds=np.geomspace(1, 1e6, 6), classes=3, temperature=[1, 2]))
-    ratio = plot_phase_diagram(scan(imbalance=[1, 10, 100], classes=3, temperature=[1, 2], profile="zipf"))
+    shares = plot_phase_diagram(scan(3, axes={"majority": np.linspace(0.3, 0.9, 6), "temperature": [1, 2]}))
+    odds = plot_phase_diagram(scan(3, axes={"majority_odds": np.geomspace(1, 1e6, 6), "temperature": [1, 2]}))
+    ratio = plot_phase_diagram(scan(3, axes={"imbalance": [1, 10, 100], "temperature": [1, 2]}, shape="zipf"))
     assert [figure.axes[0].get_yscale() for figure in (shares, odds, ratio)] == ["linear", "log", "log"]
     assert [figure.get_supylabel().split()[0] for figure in (shares, odds, ratio)] == ["share", "odds", "imbalance:"]
     assert shares.axes[0].get_xscale() == "log"
     with pytest.raises(og.InvalidInputError, match="`y` must be one of"):
-        plot_phase_diagram(scan(majority=0.9), y="risk")
+        plot_phase_diagram(scan(axes={"majority": 0.9}), y="risk")
     with pytest.raises(og.InvalidInputError, match="`x` must be one of"):
-        plot_phase_diagram(scan(majority=0.9), x="risk")
+        plot_phase_diagram(scan(axes={"majority": 0.9}), x="risk")
 
 
 def test_frontier_of_odds_and_imbalance():
-    found = scan(majority_odds=[1, 10, 100], classes=3, temperature=[0.5, 1], negatives=math.inf, alpha=0)
+    found = scan(
+        3,
+        loss=og.InfoNCE(),
+        axes={"majority_odds": [1, 10, 100], "temperature": [0.5, 1], "negatives": math.inf, "alpha": 0},
+    )
     odds = frontier(plot_phase_diagram(found, y="majority_odds").axes[0])
     assert odds[1] == pytest.approx([1.0, 12.1613696667], rel=1e-10)
     ratio = frontier(plot_phase_diagram(found, y="imbalance").axes[0])
@@ -110,17 +117,29 @@ def test_frontier_of_odds_and_imbalance():
 
 def test_a_frontier_outside_the_picture_is_told():
     spread = plot_phase_diagram(
-        scan(majority=[0.3, 0.6, 0.9], classes=3, temperature=[0.07, 0.1], negatives=math.inf, alpha=0)
+        scan(
+            3,
+            loss=og.InfoNCE(),
+            axes={"majority": [0.3, 0.6, 0.9], "temperature": [0.07, 0.1], "negatives": math.inf, "alpha": 0},
+        )
     )
     assert frontier(spread.axes[0]) is None and r"only above odds of $9.7\cdot10^{8}$" in texts(spread)
     collapsed = plot_phase_diagram(
-        scan(majority_odds=[1e3, 1e4], classes=3, temperature=[1, 2], negatives=math.inf, alpha=0)
+        scan(
+            3,
+            loss=og.InfoNCE(),
+            axes={"majority_odds": [1e3, 1e4], "temperature": [1, 2], "negatives": math.inf, "alpha": 0},
+        )
     )
     assert frontier(collapsed.axes[0]) is None and "collapse from odds of 12.2 on" in texts(collapsed)
 
 
 def test_failed_cells_are_hatched():
-    found = scan(majority=[0.3, 0.6, 0.9], classes=3, temperature=[0.002, 0.5, 1], negatives=1, alpha=0)
+    found = scan(
+        3,
+        loss=og.InfoNCE(),
+        axes={"majority": [0.3, 0.6, 0.9], "temperature": [0.002, 0.5, 1], "negatives": 1, "alpha": 0},
+    )
     figure = plot_phase_diagram(found)
     (hatched,) = drawn(figure.axes[0], PatchCollection)
     assert len(hatched.get_paths()) == 3 and hatched.get_hatch() == "////"
@@ -130,13 +149,10 @@ def test_failed_cells_are_hatched():
 def test_rank_as_colour():
     ratios = (10, 1585, 1e4)
     found = scan(
-        imbalance=ratios,
-        classes=20,
-        temperature=[0.1, 0.3],
-        profile="zipf",
-        sampling="scl",
-        negatives=math.inf,
-        alpha=0,
+        20,
+        loss=og.InfoNCE(),
+        axes={"imbalance": ratios, "temperature": [0.1, 0.3], "negatives": math.inf, "sampling": "scl", "alpha": 0},
+        shape="zipf",
     )
     figure = plot_phase_diagram(found, colour="rank")
     (mesh,) = drawn(figure.axes[0], QuadMesh)
@@ -147,7 +163,10 @@ def test_rank_as_colour():
 
 
 def test_parameters_that_are_not_numbers_lie_side_by_side():
-    found = scan(majority=[0.5, 0.8, 0.9], classes=[3, 10], temperature=1, negatives=[1, 8, math.inf])
+    found = scan(
+        loss=og.InfoNCE(),
+        axes={"majority": [0.5, 0.8, 0.9], "num_classes": [3, 10], "temperature": 1, "negatives": [1, 8, math.inf]},
+    )
     figure = plot_phase_diagram(found, y="majority")
     assert [axes.get_title(loc="left") for axes in panels(figure)] == ["3 classes", "10 classes"]
     axes = panels(figure)[0]
@@ -157,18 +176,18 @@ def test_parameters_that_are_not_numbers_lie_side_by_side():
 
 
 def test_one_varying_axis_is_a_curve():
-    found = scan(majority=np.linspace(0.3, 0.95, 14), classes=3, temperature=1, negatives=1)
+    found = scan(3, loss=og.InfoNCE(), axes={"majority": np.linspace(0.3, 0.95, 14), "temperature": 1, "negatives": 1})
     axes = plot_phase_diagram(found).axes[0]
     curve = next(line for line in axes.lines if line.get_label() != FRONTIER)
     assert curve.get_ydata() == pytest.approx(found.column("min_angle_deg"))
     assert frontier(axes)[:, 0] == pytest.approx([0.8074897294850626] * 2)
-    single = plot_phase_diagram(scan(majority=0.9, classes=3, temperature=1))
+    single = plot_phase_diagram(scan(3, axes={"majority": 0.9, "temperature": 1}))
     assert "only above odds of 12" in texts(single)
 
 
 def test_union_of_grids_leaves_gaps_white(tmp_path):
-    scan(majority=[0.3, 0.6], classes=3, temperature=[0.5, 1], out=tmp_path / "scan.csv")
-    scan(majority=[0.9], classes=3, temperature=[1], out=tmp_path / "scan.csv")
+    scan(3, axes={"majority": [0.3, 0.6], "temperature": [0.5, 1]}, out=tmp_path / "scan.csv")
+    scan(3, axes={"majority": [0.9], "temperature": [1]}, out=tmp_path / "scan.csv")
     cells = colours(plot_phase_diagram(tmp_path / "scan.csv").axes[0])
     assert cells[2, 0].tolist() == [1, 1, 1] and cells[2, 1].tolist() == pytest.approx(to_rgb(COLOURS["spread"]))
 
@@ -176,14 +195,14 @@ def test_union_of_grids_leaves_gaps_white(tmp_path):
 def test_refuses_what_cannot_be_drawn():
     with pytest.raises(og.InvalidInputError, match="`scan` must hold at least one cell"):
         plot_phase_diagram(Scan([]))
-    many = scan(majority=[0.5, 0.9], classes=list(range(3, 44)), temperature=[1, 2])
+    many = scan(axes={"majority": [0.5, 0.9], "num_classes": list(range(3, 44)), "temperature": [1, 2]})
     with pytest.raises(og.InvalidInputError, match="at most 40 panels; got 41"):
         plot_phase_diagram(many)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_saved_twice_is_the_same_file(suffix, tmp_path):
-    found = scan(majority=[0.3, 0.9], classes=3, temperature=[1, 2], negatives=[1, 8])
+    found = scan(3, loss=og.InfoNCE(), axes={"majority": [0.3, 0.9], "temperature": [1, 2], "negatives": [1, 8]})
     for name in ("a", "b"):
         save_figure(plot_phase_diagram(found), (tmp_path / name).with_suffix(suffix))
     first, second = ((tmp_path / name).with_suffix(suffix).read_bytes() for name in ("a", "b"))

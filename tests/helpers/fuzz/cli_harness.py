@@ -194,7 +194,7 @@ def furnish(folder: Path) -> None:
     )
     np.save(folder / "w.npy", np.exp(-np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))))
     geometry.save(folder / "g.npz")
-    og.scan(majority=[0.5], classes=3).save(folder / "s.csv")
+    og.scan(3, axes={"majority": [0.5]}).save(folder / "s.csv")
     _furnish_runs(folder)
     (folder / "n.json").write_text('{"a": 5, "b": 3}')
     (folder / "t.csv").write_text("e_0,e_1,label\n1,0,a\n0,1,b\n-1,0,a\n")

@@ -165,7 +165,7 @@ def _torch() -> tuple[bytes, ...]:
 def targets() -> dict[str, Target]:
     """Every reader, by name; those whose packages are missing are left out."""
     geometry = og.solve(og.ClassDistribution.from_counts([9, 3, 1]), og.SupCon(0.5))
-    scan = og.scan(majority=[0.4, 0.9], classes=3, temperature=0.5)
+    scan = og.scan(3, axes={"majority": [0.4, 0.9], "temperature": 0.5})
     wide = _lines(
         [["e_0", "e_1", "e_2", "label"], *[[*row, label] for row, label in zip(X.tolist(), "abcabca", strict=True)]],
         ",",
