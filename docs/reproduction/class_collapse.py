@@ -98,14 +98,14 @@ def markdown(results: Results) -> str:
         "samples of class 0, 1, 2",
         "loss",
         "predicted angles 0-1 / 0-2 / 1-2",
-        "ours, one vector a sample",
+        "ours, one vector per sample",
         "error, exact objective",
         "error, batches of class means",
-        "error, one vector a sample",
+        "error, one vector per sample",
         "largest angle to the class mean",
         "agrees",
     ]
-    told = (
+    caption = (
         f"T = {settings['temperature']}, k = {settings['negatives']} negatives, SupCon with batches of "
         f"{settings['batch']} images and 2 "
         f"views. Exact objective: L-BFGS, {plural(settings['seeds'])} (the worst). Batches of class means: "
@@ -118,7 +118,7 @@ def markdown(results: Results) -> str:
         f"triangle of the class "
         f"means must be isosceles: predicted difference of its legs 0, ours at most {error(worst)}."
     )
-    return f"{table(header, lines)}\n\n{told}"
+    return f"{table(header, lines)}\n\n{caption}"
 
 
 def draw(results: Results, figure: Any) -> None:
@@ -144,5 +144,5 @@ def draw(results: Results, figure: Any) -> None:
     axes.annotate("equal classes", (3, 120.4), ha="center", color="#777777", fontsize=8)
     axes.set_xticks(ticks, labels)
     axes.set_ylabel("angle of the class means (degrees)")
-    axes.set_title("Lines: predicted. Circles: trained, one vector a sample.", fontsize=10)
+    axes.set_title("Lines: predicted. Circles: trained, one vector per sample.", fontsize=10)
     axes.legend(frameon=False, fontsize=8, loc="lower left")

@@ -45,7 +45,7 @@ def run(settings: Results) -> Results:
                     seed=seed,
                     log_every=settings["steps"],
                 )
-                found = train_encoder(
+                trained = train_encoder(
                     kept, og.SupCon(tau, settings["batch"], 2), settings=how, arch=settings["arch"], held_out=away
                 )
                 rows.append(
@@ -54,13 +54,13 @@ def run(settings: Results) -> Results:
                         "share": share,
                         "seed": seed,
                         "counts": kept.counts.tolist(),
-                        "error": found.distance.max_angle_error_deg,
-                        "simplex": found.simplex.max_angle_error_deg,
-                        "held_out": None if found.held_out is None else found.held_out.max_angle_error_deg,
-                        "angles": found.distance.angles_deg,
-                        "optimal": _angles(found.geometry),
-                        "loss": found.loop.loss,
-                        "optimal_loss": found.geometry.risk,
+                        "error": trained.distance.max_angle_error_deg,
+                        "simplex": trained.simplex.max_angle_error_deg,
+                        "held_out": None if trained.held_out is None else trained.held_out.max_angle_error_deg,
+                        "angles": trained.distance.angles_deg,
+                        "optimal": _angles(trained.geometry),
+                        "loss": trained.loop.loss,
+                        "optimal_loss": trained.geometry.risk,
                     }
                 )
     return {"rows": rows}
@@ -75,7 +75,7 @@ def _each(values: list[float]) -> str:
 
 
 def markdown(results: Results) -> str:
-    settings, lines, held = results["settings"], [], []
+    settings, lines, held_lines = results["settings"], [], []
     for tau in settings["temperatures"]:
         rows = [row for row in results["rows"] if row["temperature"] == tau and not row["share"]]
         errors, simplex = [row["error"] for row in rows], [row["simplex"] for row in rows]
@@ -93,7 +93,7 @@ def markdown(results: Results) -> str:
             ]
         )
         apart = [row for row in results["rows"] if row["temperature"] == tau and row["share"]]
-        held.append(
+        held_lines.append(
             [
                 f"{tau:g}",
                 _each([row["error"] for row in apart]),
@@ -112,7 +112,7 @@ def markdown(results: Results) -> str:
     ]
     held_header = ["T", "error on the samples trained on", "error on the third held out", "agrees"]
     held_counts = next(row["counts"] for row in results["rows"] if row["share"])
-    told = (
+    caption = (
         f"{settings['data']}, classes with {', '.join(map(str, settings['counts']))} samples, {settings['arch']}, "
         f"SupCon with batches of "
         f"{settings['batch']} images and 2 augmented views, Adam, {settings['steps']} steps, "
@@ -123,7 +123,7 @@ def markdown(results: Results) -> str:
         f"{', '.join(map(str, held_counts))}, measured "
         "on them and on the others, of which the rarest class has few."
     )
-    return f"{table(header, lines)}\n\n{table(held_header, held)}\n\n{told}"
+    return f"{table(header, lines)}\n\n{table(held_header, held_lines)}\n\n{caption}"
 
 
 def draw(results: Results, figure: Any) -> None:
@@ -140,11 +140,11 @@ def draw(results: Results, figure: Any) -> None:
         rows = [row for row in results["rows"] if row["temperature"] == tau]
         full, split = [row for row in rows if not row["share"]], [row for row in rows if row["share"]]
         values = ([row["error"] for row in full], [row["simplex"] for row in full], [row["held_out"] for row in split])
-        for (label, colour, mark), found, shift in zip(marks, values, (-0.2, 0.0, 0.2), strict=True):
+        for (label, colour, mark), errors, shift in zip(marks, values, (-0.2, 0.0, 0.2), strict=True):
             label = label if position == 0 else None
             axes.plot(
-                [position + shift] * len(found),
-                found,
+                [position + shift] * len(errors),
+                errors,
                 mark,
                 color=colour,
                 markersize=6,

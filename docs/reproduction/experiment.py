@@ -13,9 +13,9 @@ IMAGES = Path(__file__).resolve().parent.parent / "images"
 DOTS_PER_INCH = 110
 
 
-def agrees(held: bool) -> str:
+def agrees(holds: bool) -> str:
     """The last cell of a row."""
-    return "yes" if held else "**no**"
+    return "yes" if holds else "**no**"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -42,9 +42,9 @@ def angles(gram: Any) -> list[float]:
     ]
 
 
-def apart(found: Any, best: Any) -> float:
+def apart(cosines: Any, best: Any) -> float:
     """Largest difference of an angle between two matrices of cosines, in degrees."""
-    return float(np.abs(np.subtract(angles(found), angles(best))).max())
+    return float(np.abs(np.subtract(angles(cosines), angles(best))).max())
 
 
 def image(name: str) -> str:

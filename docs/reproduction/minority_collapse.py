@@ -49,10 +49,11 @@ def run(settings: Results) -> Results:
     low, high, number = settings["curve"]
     grid = [low + (high - low) * i / (number - 1) for i in range(number)]
     for key, (_, loss) in LOSSES.items():
-        found = collapse_threshold(loss, minorities=2)
+        collapse = collapse_threshold(loss, minorities=2)
         # With the threshold itself, where the curve has a corner.
         curves[key] = [
-            [share, float(og.solve(classes_of(share), loss).gram[1, 2])] for share in sorted([*grid, found.threshold])
+            [share, float(og.solve(classes_of(share), loss).gram[1, 2])]
+            for share in sorted([*grid, collapse.threshold])
         ]
         for share in settings["shares"][key]:
             classes = classes_of(share)
@@ -67,8 +68,8 @@ def run(settings: Results) -> Results:
                 {
                     "loss": key,
                     "share": share,
-                    "threshold": found.threshold,
-                    "published": found.published_sufficient,
+                    "threshold": collapse.threshold,
+                    "published": collapse.published_sufficient,
                     "predicted": predicted,
                     "exact": max(trained, key=lambda one: abs(one - predicted)),
                     "sampled": sampled,
@@ -113,7 +114,7 @@ def markdown(results: Results) -> str:
         "trained, batches",
         "agrees",
     ]
-    told = (
+    caption = (
         f"T = 1. Exact objective: L-BFGS, {plural(settings['seeds'])} (the farthest from the prediction is shown); "
         f"batches: "
         f"{settings['steps']} steps of {settings['anchors']} anchors for InfoNCE, seed 0; the limit has no batches. "
@@ -122,7 +123,7 @@ def markdown(results: Results) -> str:
         f"not, and within "
         f"{EXACT:g} of the prediction (batches: {SAMPLED:g})."
     )
-    return f"{table(header, lines)}\n\n{told}"
+    return f"{table(header, lines)}\n\n{caption}"
 
 
 def draw(results: Results, figure: Any) -> None:

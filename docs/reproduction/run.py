@@ -4,7 +4,7 @@
     python docs/reproduction/run.py minority_collapse    this one anew, then the page
     python docs/reproduction/run.py --page               the page from the results that are there
 
-Results lie in results/, one JSON file an experiment; tables and figures are made from them alone.
+Results lie in results/, one JSON file per experiment; tables and figures are made from them alone.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ def experiment(name: str) -> ModuleType:
 
 
 def measure(name: str, changed: Results | None = None) -> Results:
-    """Run one experiment; what it found, its settings and its seconds of processor time, as JSON would give it back."""
+    """Run one experiment; its results, settings and seconds of processor time, as JSON would give it back."""
     module = experiment(name)
     settings = {**module.SETTINGS, **(changed or {})}
     began = time.process_time()
-    found = module.run(settings)
-    return dict(json.loads(json.dumps({"settings": settings, **found, "seconds": round(time.process_time() - began)})))
+    results = module.run(settings)
+    return dict(
+        json.loads(json.dumps({"settings": settings, **results, "seconds": round(time.process_time() - began)}))
+    )
 
 
 def block(name: str, results: Results) -> str:
@@ -66,9 +68,9 @@ def block(name: str, results: Results) -> str:
     return "\n\n".join(parts)
 
 
-def page(text: str, found: dict[str, Results]) -> str:
+def page(text: str, experiments: dict[str, Results]) -> str:
     """The page with the blocks of these experiments replaced."""
-    for name, results in found.items():
+    for name, results in experiments.items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
         before, rest = text.split(begin)
         text = f"{before}{begin}\n\n{block(name, results)}\n\n{end}{rest.split(end)[1]}"

@@ -63,17 +63,17 @@ def train(law: str, generator: str, kind: str, seed: int, rate: float, settings:
         make_latent_encoder(kind, g, seed=seed), g, LAWS[law], temperature=TAU, rho=rho, batch=batch, seed=seed
     )
     how = Settings(steps=steps, learning_rate=rate, device="cpu", seed=seed, average_from=1.0, log_every=steps)
-    found = train_latents(task, how).recovery.as_dict()
+    recovery = train_latents(task, how).recovery.as_dict()
     if rho == 0:
-        found["sampled_loss"], found["loss_error"] = sampled_loss(law, task.embed, settings)
-    return found
+        recovery["sampled_loss"], recovery["loss_error"] = sampled_loss(law, task.embed, settings)
+    return recovery
 
 
 def sampled_loss(law: str, mapping: Any, settings: Results) -> tuple[float, float]:
     """Asymptotic loss by Monte Carlo and its standard error, on the same latents for every map."""
     samples, references = settings["loss_samples"]
-    found = asymptotic_loss(LAWS[law], TAU, mapping, method="monte-carlo", samples=samples, references=references)
-    return found.value, found.standard_error
+    loss = asymptotic_loss(LAWS[law], TAU, mapping, method="monte-carlo", samples=samples, references=references)
+    return loss.value, loss.standard_error
 
 
 def stretched(stretch: float) -> Any:
@@ -92,12 +92,12 @@ def best_linear(law: Conditional, rho: float) -> list[float]:
     def value(log_stretch: float) -> float:
         return asymptotic_loss(law, TAU, stretched(math.exp(log_stretch)), rho=rho, resolution=RESOLUTION).value
 
-    found = minimize_scalar(value, bounds=(-3.0, 1.5), method="bounded", options={"xatol": 1e-3})
+    best = minimize_scalar(value, bounds=(-3.0, 1.5), method="bounded", options={"xatol": 1e-3})
     rule = sphere_rule(3, *RESOLUTION)
-    z, h = rule.nodes, stretched(math.exp(found.x))(rule.nodes)
+    z, h = rule.nodes, stretched(math.exp(best.x))(rule.nodes)
     # By symmetry each coordinate of z is explained by its own coordinate of h alone, and both have mean 0.
     explained = (rule.weights @ (z * h)) ** 2 / (rule.weights @ h**2)
-    return [math.exp(found.x), float(explained.sum())]
+    return [math.exp(best.x), float(explained.sum())]
 
 
 def run(settings: Results) -> Results:
@@ -140,10 +140,7 @@ def _values(row: Results) -> list[float]:
 
 
 def _loss(run: Results, exact: Results) -> float:
-    """The same latents give the loss of the identity too, whose exact value is known.
-
-    Their common error is taken off.
-    """
+    """The loss reached, less the error of the same latents for the identity, whose exact loss is known."""
     return float(run["sampled_loss"] - exact["sampled_identity"] + exact["identity"])
 
 
@@ -220,9 +217,9 @@ def _sweep(results: Results) -> str:
             # The loss falls to the end of the search, stretch 0: great circles.
             lines.append(["1", f"{published:.3f}", f"to {GREAT_CIRCLES:.3f}", "to 0", f"{mean:.3f}", "reported only"])
             continue
-        held = max(abs(mean - predicted), abs(mean - published)) <= NEAR
+        near = max(abs(mean - predicted), abs(mean - published)) <= NEAR
         lines.append(
-            [f"{row['rho']:g}", f"{published:.3f}", f"{predicted:.3f}", f"{stretch:.2f}", f"{mean:.3f}", agrees(held)]
+            [f"{row['rho']:g}", f"{published:.3f}", f"{predicted:.3f}", f"{stretch:.2f}", f"{mean:.3f}", agrees(near)]
         )
     return table(
         ["rho", "linear R2, published", "best linear map, exact", "its stretch", "trained, mean", "agrees"], lines
@@ -241,7 +238,7 @@ def markdown(results: Results) -> str:
         pairs, steps = settings["lengths"][kind]
         return f"{steps} steps with {pairs} pairs"
 
-    told = [
+    captions = [
         f"S^2, T = {TAU:g}, kappa = 1/T, identity generator, Adam, {plural(settings['seeds'])}. BatchNorm MLP: 10 "
         f"hidden layers of 64, "
         f"normalised after the ReLU, {length('batchnorm-mlp')}; plain MLP: 3 of 64, {length('mlp')}; matched: a "
@@ -267,7 +264,7 @@ def markdown(results: Results) -> str:
         f"would be "
         f"{GREAT_CIRCLES:.3f}, logarithmically slowly: the value is that of the length of the run.",
     ]
-    parts = [_encoders(results), told[0], _generators(results), told[1], _sweep(results), told[2]]
+    parts = [_encoders(results), captions[0], _generators(results), captions[1], _sweep(results), captions[2]]
     return "\n\n".join(parts)
 
 
@@ -294,7 +291,7 @@ def draw(results: Results, figure: Any) -> None:
     left.set_xlim(-0.5, len(kinds) - 0.5)
     left.set_ylim(-0.05, 1.08)
     left.set_ylabel("linear R2")
-    left.set_title("Identity generator, a dot a seed", fontsize=10)
+    left.set_title("Identity generator, one dot per seed", fontsize=10)
     left.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 0.05))
     rhos = [row["rho"] for row in results["sweep"]]
     inner = [row for row in results["sweep"] if row["rho"] < 1]

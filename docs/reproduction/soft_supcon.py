@@ -41,8 +41,8 @@ def run(settings: Results) -> Results:
                 best = np.asarray(og.solve(og.ClassDistribution.from_counts(counts), og.SupConFullBatch(tau)).gram)
             else:
                 loss = SoftSupConLoss(tau, epsilon)
-                found = realize(Weights.soft_supcon(codes, epsilon), temperature=tau)
-                vectors, regime = found.embedding(), found.regime
+                realization = realize(Weights.soft_supcon(codes, epsilon), temperature=tau)
+                vectors, regime = realization.embedding(), realization.regime
                 # The optimum of an attained bound leaves samples of a class apart where its target does; class
                 # directions are compared.
                 best, _ = class_means(vectors, codes)
@@ -69,7 +69,7 @@ def run(settings: Results) -> Results:
                     "counts": counts,
                     "regime": regime,
                     "best": angles(best),
-                    "found": grams[0],
+                    "trained": grams[0],
                     "error": max(errors),
                     "spread": max(spreads),
                     "sampled": sampled,
@@ -87,7 +87,7 @@ def markdown(results: Results) -> str:
     settings, lines = results["settings"], []
     for row in results["rows"]:
         name = "SupCon" if row["epsilon"] is None else f"Soft SupCon, epsilon {row['epsilon']:g}"
-        held = (
+        holds = (
             row["error"] <= EXACT_DEG
             and row["spread"] <= SPREAD_DEG
             and (row["sampled"] is None or row["sampled"] <= SAMPLED_DEG)
@@ -98,11 +98,11 @@ def markdown(results: Results) -> str:
                 ", ".join(str(count) for count in row["counts"]),
                 "-" if row["regime"] is None else row["regime"],
                 _range(row["best"]),
-                _range(row["found"]),
+                _range(row["trained"]),
                 error(row["error"]),
                 error(row["spread"]),
                 "-" if row["sampled"] is None else f"{row['sampled']:.2f}",
-                agrees(held),
+                agrees(holds),
             ]
         )
     header = [
@@ -117,7 +117,7 @@ def markdown(results: Results) -> str:
         "agrees",
     ]
     limit = np.exp(-len(settings["counts"][0]) / (len(settings["counts"][0]) - 1) / settings["temperature"])
-    told = (
+    caption = (
         f"T = {settings['temperature']}, one free vector a sample in {settings['dim']} dimensions. Full batch: L-BFGS, "
         f"{plural(settings['seeds'])} (the worst). Batches of {settings['batch']} images with 2 equal views: "
         f"{settings['steps']} steps, "
@@ -127,7 +127,7 @@ def markdown(results: Results) -> str:
         "Theory: attained iff "
         f"T log(1/epsilon) <= C/(C - 1), here epsilon >= {limit:.4f}, for any class sizes."
     )
-    return f"{table(header, lines)}\n\n{told}"
+    return f"{table(header, lines)}\n\n{caption}"
 
 
 def draw(results: Results, figure: Any) -> None:
@@ -143,8 +143,8 @@ def draw(results: Results, figure: Any) -> None:
             axes.hlines(row["best"], at - 0.1, at + 0.1, color=colour)
             label = ", ".join(map(str, row["counts"])) + " samples" if position == 0 else None
             axes.plot(
-                [at] * len(row["found"]),
-                row["found"],
+                [at] * len(row["trained"]),
+                row["trained"],
                 "o",
                 markersize=5,
                 color=colour,

@@ -84,16 +84,13 @@ class UnlabelledTask(Task):
 
 
 def losses(settings: Results) -> list[tuple[str, float | None, ContrastiveLoss]]:
-    """(name, temperature, loss); the simple loss has none.
-
-    It would only scale the loss, and Adam does not see the scale.
-    """
-    found: list[tuple[str, float | None, ContrastiveLoss]] = []
+    """(name, temperature, loss); the simple loss has no temperature: Adam does not see the scale of a loss."""
+    pairs: list[tuple[str, float | None, ContrastiveLoss]] = []
     for tau in settings["temperatures"]:
-        found.append(("contrastive", tau, SupConLoss(tau)))
-        found.append(("hard", tau, HardContrastiveLoss(tau, settings["share"])))
+        pairs.append(("contrastive", tau, SupConLoss(tau)))
+        pairs.append(("hard", tau, HardContrastiveLoss(tau, settings["share"])))
     return [
-        *found,
+        *pairs,
         ("simple", None, GeneralizedContrastiveLoss(1.0, settings["batch"] - 1, psi=lambda t: t.mean(dim=-1))),
     ]
 
@@ -113,14 +110,14 @@ def entropies(rows: np.ndarray, temperatures: list[float]) -> list[list[float]]:
             sample_metrics(rows, np.zeros(number, dtype=np.intp), temperature=tau, size=number).penalty_entropy.value
         )
 
-    found = []
+    derivatives = []
     for tau in temperatures:
         r = penalties(tau)
         mean = (r * others).sum(axis=1, keepdims=True)
         formula = float((r * (others - mean) ** 2).sum(axis=1).mean()) / tau**3
         step = 1e-3 * tau
-        found.append([tau, entropy(tau), formula, (entropy(tau + step) - entropy(tau - step)) / (2 * step)])
-    return found
+        derivatives.append([tau, entropy(tau), formula, (entropy(tau + step) - entropy(tau - step)) / (2 * step)])
+    return derivatives
 
 
 def run(settings: Results) -> Results:
@@ -144,16 +141,16 @@ def run(settings: Results) -> Results:
             Loop(task, how).run()
             chosen = np.random.default_rng(0).permutation(data.num_samples)[: settings["measured"]]
             features = task.embed(chosen)
-            found = sample_metrics(
+            metrics = sample_metrics(
                 features, data.codes.numpy()[chosen], temperature=tau or 1.0, size=settings["measured"]
             )
             measured.append(
                 [
-                    found.uniformity.value,
-                    found.tolerance.value,
-                    found.conditional_tolerance.value,
-                    found.cac.value,
-                    found.penalty_entropy.value,
+                    metrics.uniformity.value,
+                    metrics.tolerance.value,
+                    metrics.conditional_tolerance.value,
+                    metrics.cac.value,
+                    metrics.penalty_entropy.value,
                 ]
             )
             if name == "contrastive" and not fixed:
@@ -217,7 +214,7 @@ def directions(results: Results) -> list[tuple[str, str, str, bool]]:
 
 def markdown(results: Results) -> str:
     settings = results["settings"]
-    stated = [[what, source, found, agrees(held)] for what, source, found, held in directions(results)]
+    stated = [[what, source, ours, agrees(holds)] for what, source, ours, holds in directions(results)]
     lines = []
     for row in results["rows"]:
         mean = np.mean(row["measured"], axis=0)
@@ -235,7 +232,7 @@ def markdown(results: Results) -> str:
         "same class among neighbours",
         "entropy of r_i (nats)",
     ]
-    told = (
+    caption = (
         f"{settings['data']}, {settings['arch']} to {settings['dim']} dimensions, no labels, batches of "
         f"{settings['batch']} images with "
         f"two augmented views, Adam, {settings['steps']} steps, means over {plural(settings['seeds'])}; measured on "
@@ -247,7 +244,7 @@ def markdown(results: Results) -> str:
         f"encoder of T = {settings['temperatures'][0]:g}, seed {settings['seeds'][0]}."
     )
     measured = table(header, lines)
-    return f"{table(['stated', 'by', 'ours', 'agrees'], stated)}\n\n{measured}\n\n{told}"
+    return f"{table(['stated', 'by', 'ours', 'agrees'], stated)}\n\n{measured}\n\n{caption}"
 
 
 SIZE = (8.0, 3.6)
@@ -260,10 +257,10 @@ def draw(results: Results, figure: Any) -> None:
     left, right = figure.subplots(1, 2)
     taus = results["settings"]["temperatures"]
     for name, colour, mark in (("contrastive", BLUE, "o-"), ("hard", ORANGE, "s-"), ("simple", BLACK, "^")):
-        found = curve(results, name)
-        left.plot(-found[:, 0], found[:, 1], mark, color=colour, markersize=5, label=NAMES[name])
+        means = curve(results, name)
+        left.plot(-means[:, 0], means[:, 1], mark, color=colour, markersize=5, label=NAMES[name])
         if name == "contrastive":
-            for tau, x, y in zip(taus, -found[:, 0], found[:, 1], strict=True):
+            for tau, x, y in zip(taus, -means[:, 0], means[:, 1], strict=True):
                 left.annotate(f"{tau:g}", (x, y), textcoords="offset points", xytext=(6, 2), fontsize=8, color=colour)
     left.margins(x=0.14)
     left.set_xlabel("more uniform  →  (minus the uniformity loss)")
@@ -272,8 +269,8 @@ def draw(results: Results, figure: Any) -> None:
     left.legend(frameon=False, fontsize=8)
     fixed = np.array(results["entropies"])
     right.plot(fixed[:, 0], fixed[:, 1], "o-", color=BLUE, markersize=5, label="features fixed")
-    found = curve(results, "contrastive")
-    right.plot(taus, found[:, 4], "s--", color=ORANGE, markersize=5, label="each T on its own features")
+    means = curve(results, "contrastive")
+    right.plot(taus, means[:, 4], "s--", color=ORANGE, markersize=5, label="each T on its own features")
     right.set_xlabel("temperature")
     right.set_ylabel("entropy of r_i (nats)")
     right.set_title("Relative penalties", fontsize=10)

@@ -60,7 +60,7 @@ def run(settings: Results) -> Results:
         target = torch.from_numpy(labels)
         best = math.inf
         for seed in settings["seeds"]:
-            found, value = descend(
+            descended, value = descend(
                 lambda z, loss=loss, target=target: loss(z, target),
                 len(labels),
                 dim,
@@ -69,7 +69,7 @@ def run(settings: Results) -> Results:
                 similarity == "cosine",
             )
             if value < best:
-                best, points = value, found
+                best, points = value, descended
         optimum = limited.embedding()
         rows.append(
             {
@@ -136,7 +136,7 @@ def markdown(results: Results) -> str:
         "ours",
         "agrees",
     ]
-    told = (
+    caption = (
         f"{settings['samples']} samples, w = exp(-|y - y'|^2 / 2), T = {settings['temperature']:g}, free features, "
         f"full batch by L-BFGS, "
         f"the best of {plural(settings['seeds'])}. Sample similarity r2 is against the predicted embedding; "
@@ -146,7 +146,7 @@ def markdown(results: Results) -> str:
         f"below that of the "
         "optimum the prediction is the best found and not certified."
     )
-    return f"{table(header, lines)}\n\n{told}"
+    return f"{table(header, lines)}\n\n{caption}"
 
 
 SIZE = (7.5, 3.6)

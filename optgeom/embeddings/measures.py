@@ -28,7 +28,8 @@ from optgeom.embeddings.metrics.empirical_risk import empirical_risk
 from optgeom.embeddings.metrics.metric import Definition, Metric
 from optgeom.embeddings.metrics.pair_risk import RiskEstimate
 from optgeom.embeddings.metrics.sample_metrics import ROWS, SampleMetrics, sample_metrics
-from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.first_pass import ClassMoments
+from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.moments.unit_rows import UnitRows
 from optgeom.embeddings.reference import Reference
 from optgeom.embeddings.statistics.deviation import Deviations

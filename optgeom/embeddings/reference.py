@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optgeom import _checks
-from optgeom.embeddings.moments.class_moments import ClassMoments
+from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution

@@ -15,11 +15,12 @@ import numpy.typing as npt
 from optgeom import _checks, choices
 from optgeom._numerics import Array
 from optgeom.embeddings.measures import METRICS, Embedding
-from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
 from optgeom.embeddings.moments.collect import Collected, collect
+from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.in_memory import as_source
 from optgeom.embeddings.moments.matching import Matching, match_names, match_shapes
 from optgeom.embeddings.moments.row_sample import sample_rows
+from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.moments.source import Source
 from optgeom.embeddings.moments.unit_rows import UnitRows
 from optgeom.embeddings.readers.open import open_embeddings

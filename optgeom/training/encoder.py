@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
 from optgeom._numerics import Array
-from optgeom.embeddings.moments.class_moments import ClassMoments
+from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.result import Validation
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.validate import validate

@@ -202,9 +202,9 @@ def test_other_supports_cannot_be_corrected():
 def test_the_loss_of_batches_is_the_asymptotic_one(law, rho, error):
     # Low by half the relative variance of exp(s/tau) over the number of negatives: at most 1.5/(2 * 30) where they are
     # all on a slice, of which there are 640 here (the term of a slice has a deviation of about .6).
-    found = task(conditional=law, rho=rho, batch=512, seed=5)
-    found.module.weight.data = torch.eye(3)
-    terms = [found.terms() for _ in range(20 if error > 0.02 else 6)]
+    latent_task = task(conditional=law, rho=rho, batch=512, seed=5)
+    latent_task.module.weight.data = torch.eye(3)
+    terms = [latent_task.terms() for _ in range(20 if error > 0.02 else 6)]
     mean = np.mean([(one.total / one.count).item() for one in terms]) - math.log(2 * 511)
     assert mean == pytest.approx(asymptotic_loss(law, TAU, rho=rho).value, abs=error)
 
@@ -224,20 +224,20 @@ def test_rho_means_the_same_in_torch_and_in_the_solver(convention, rho):
     # anchor and its positive are one image, every point another one (as two equal views, hence the log 2), and only the
     # first image is an anchor. Both of its views are: the mean of their terms is that of the program, whose
     # probabilities are symmetric on slices.
-    held = point_set(Slice(3, 1 / TAU, (0,), convention), 5, 4)
-    program = held.program(TAU, rho)
-    rows = np.random.default_rng(0).normal(size=(held.n, 4))
+    points = point_set(Slice(3, 1 / TAU, (0,), convention), 5, 4)
+    program = points.program(TAU, rho)
+    rows = np.random.default_rng(0).normal(size=(points.n, 4))
     h = torch.from_numpy(rows / np.linalg.norm(rows, axis=1, keepdims=True))
     loss = SupportCorrectedLoss(TAU, rho, alpha=0.0)
-    np.testing.assert_allclose(held.rows, held.rows.T, atol=1e-15)
-    component = torch.from_numpy(held.component)
+    np.testing.assert_allclose(points.rows, points.rows.T, atol=1e-15)
+    component = torch.from_numpy(points.component)
     value = 0.0
-    for i in range(held.n):
+    for i in range(points.n):
         # The masses sum to the number of rows of other images: 2 n, of which twice its component is in the support.
-        for j in np.flatnonzero(held.rows[i]):
+        for j in np.flatnonzero(points.rows[i]):
             images = torch.cat([h[[i, j]][None], h[:, None].expand(-1, 2, -1)])
             total, count = loss.sum_and_count(images, torch.cat([component[[i]], component]), anchors=slice(0, 1))
-            value += held.rows[i, j] * ((total / count).item() - math.log(2)) / held.n
+            value += points.rows[i, j] * ((total / count).item() - math.log(2)) / points.n
     gram = (h @ h.T).numpy()
     assert value == pytest.approx(program.risk(gram), abs=1e-10)
 
@@ -266,9 +266,9 @@ def test_resumed_runs_are_the_same_bit_for_bit(tmp_path):
 
 
 def test_the_distance_is_zero_for_orthogonal_maps_only():
-    found = task()
-    found.module.weight.data = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)))[0]
-    assert found.distance().relative_frobenius < 1e-5
-    assert found.recovery(500).max_angle_error_deg < 1e-3
-    found.module.weight.data[0] *= 2
-    assert found.distance().relative_frobenius > 0.1
+    latent_task = task()
+    latent_task.module.weight.data = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)))[0]
+    assert latent_task.distance().relative_frobenius < 1e-5
+    assert latent_task.recovery(500).max_angle_error_deg < 1e-3
+    latent_task.module.weight.data[0] *= 2
+    assert latent_task.distance().relative_frobenius > 0.1

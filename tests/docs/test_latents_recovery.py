@@ -46,18 +46,18 @@ def loss_of(run, law):
 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_linear_encoder_ends_at_the_best_linear_map(law):
-    found = train(law, "matched", rate=0.1, steps=200, batch=256)
-    assert found.recovery.linear_r2 == pytest.approx(BEST_LINEAR[law], abs=0.004)
+    run = train(law, "matched", rate=0.1, steps=200, batch=256)
+    assert run.recovery.linear_r2 == pytest.approx(BEST_LINEAR[law], abs=0.004)
     least = {"holds": 0.99, "theory": 0.97, "reported": 0.99}[law]
-    assert found.recovery.linear_r2 >= least
+    assert run.recovery.linear_r2 >= least
     # In the theory and the reported convention the best linear map is no orthogonal one.
-    assert (found.recovery.mean_angle_error_deg < 2) == (law == "holds")
+    assert (run.recovery.mean_angle_error_deg < 2) == (law == "holds")
 
 
 def test_support_corrected_negatives_lose_the_fixed_axis():
     # Linear R2 of the best linear map at rho = .8, by quadrature; .9945 for InfoNCE.
-    found = train("reported", "matched", rate=0.1, steps=200, batch=256, rho=0.8)
-    assert found.recovery.linear_r2 == pytest.approx(0.958, abs=0.012)
+    run = train("reported", "matched", rate=0.1, steps=200, batch=256, rho=0.8)
+    assert run.recovery.linear_r2 == pytest.approx(0.958, abs=0.012)
 
 
 def test_a_linear_encoder_inverts_a_linear_generator():
@@ -67,8 +67,8 @@ def test_a_linear_encoder_inverts_a_linear_generator():
 def test_batch_normalisation_recovers_or_not_with_diversity():
     # A sixth of the steps of the slow test. Which map it ends at where diversity is violated is chance (linear R2 up to
     # a third, where the fixed coordinate stays and the others are lost); that it leaves the orthogonal maps is not.
-    held = train("holds", "batchnorm-mlp", steps=150, batch=256)
-    assert held.recovery.linear_r2 >= 0.98
+    recovered = train("holds", "batchnorm-mlp", steps=150, batch=256)
+    assert recovered.recovery.linear_r2 >= 0.98
     lost = train("theory", "batchnorm-mlp", steps=150, batch=256)
     assert lost.recovery.linear_r2 <= 0.5
     value = loss_of(lost, "theory")
@@ -82,14 +82,14 @@ def test_batch_normalisation_recovers_or_not_with_diversity():
 def test_batch_normalisation_recovers_exactly_where_diversity_holds(law, seed):
     # The length matters where diversity is violated: of 512 pairs and 300 steps one seed in three still ended at an R2
     # of .26.
-    found = train(law, "batchnorm-mlp", seed, steps=1000, batch=1024)
-    value = loss_of(found, law)
+    run = train(law, "batchnorm-mlp", seed, steps=1000, batch=1024)
+    value = loss_of(run, law)
     if law == "holds":
-        assert found.recovery.linear_r2 >= 0.99
-        assert found.recovery.mean_angle_error_deg < 5
+        assert run.recovery.linear_r2 >= 0.99
+        assert run.recovery.mean_angle_error_deg < 5
         assert value.value == pytest.approx(orthogonal_loss(LAWS[law], TAU), abs=0.03 + 3 * value.standard_error)
     else:
-        assert found.recovery.linear_r2 <= 0.1
+        assert run.recovery.linear_r2 <= 0.1
         assert infimum(LAWS[law], TAU) - 4 * value.standard_error < value.value < infimum(LAWS[law], TAU) + 0.1
 
 

@@ -50,10 +50,10 @@ def test_a_miniature_of_each_experiment_runs(run, name, tmp_path):
 
 def test_every_experiment_is_on_the_page_and_the_page_is_made_of_their_results(run):
     text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    found = run.saved()
-    assert tuple(found) == run.EXPERIMENTS == NAMES
+    saved = run.saved()
+    assert tuple(saved) == run.EXPERIMENTS == NAMES
     assert re.findall(r"<!-- (\w+):begin -->", text) == list(NAMES)
-    assert run.page(text, found) == text
+    assert run.page(text, saved) == text
 
 
 def test_results_are_those_of_the_settings_in_the_scripts(run):

@@ -18,7 +18,8 @@ from optgeom.embeddings.metrics.class_metrics import (
     singular_values,
     singular_values_of_scatter,
 )
-from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.first_pass import ClassMoments
+from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.errors import InvalidInputError
 from optgeom.prototypes import simplex_vertices
 

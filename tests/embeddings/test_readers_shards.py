@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from helpers.readers_data import labels, read, same, table
 
+from optgeom.embeddings.readers.file_source import natural_key
 from optgeom.embeddings.readers.open import open_embeddings
-from optgeom.embeddings.readers.shards import natural_key
 from optgeom.errors import InvalidInputError
 
 X, Y = table(36), labels(36)

@@ -7,7 +7,7 @@ import pytest
 from helpers.simulated import long_tail, means_of, moments_of, sample, shape_root, unit, within_of
 from scipy.stats import chi2, t
 
-from optgeom.embeddings.moments.class_moments import WithinClass
+from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.intervals import pair_intervals
 from optgeom.errors import InvalidInputError

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 import optgeom as og
-from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.first_pass import ClassMoments
+from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.statistics.deviation import Deviations, deviations
 from optgeom.embeddings.statistics.directions import Directions, class_directions
 from optgeom.embeddings.statistics.intervals import PairIntervals, pair_intervals

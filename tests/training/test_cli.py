@@ -64,23 +64,23 @@ def trained(*arguments):
 
 
 def test_exact_features(folder):
-    found = trained(*FEATURES, "--exact", "--out", "run")
-    assert found["geometry"]["max_angle_error_deg"] < 0.05 and found["geometry"]["class_r2"] > 0.99999
-    assert found["losses"]["optimal"] == pytest.approx(found["losses"]["population"], abs=1e-12)
-    assert found["loss"]["batch_size"] == "inf"
-    assert set(found["files"]) == {"means", "geometry", "result"}
-    with np.load("run/means.npz") as held:
-        np.testing.assert_allclose(held["means"] @ held["means"].T, found["gram"], atol=1e-12)
-    assert json.loads((folder / "run/result.json").read_text()) == found
-    assert og.Geometry.load("run/geometry.npz").risk == found["losses"]["optimal"]
+    answer = trained(*FEATURES, "--exact", "--out", "run")
+    assert answer["geometry"]["max_angle_error_deg"] < 0.05 and answer["geometry"]["class_r2"] > 0.99999
+    assert answer["losses"]["optimal"] == pytest.approx(answer["losses"]["population"], abs=1e-12)
+    assert answer["loss"]["batch_size"] == "inf"
+    assert set(answer["files"]) == {"means", "geometry", "result"}
+    with np.load("run/means.npz") as arrays:
+        np.testing.assert_allclose(arrays["means"] @ arrays["means"].T, answer["gram"], atol=1e-12)
+    assert json.loads((folder / "run/result.json").read_text()) == answer
+    assert og.Geometry.load("run/geometry.npz").risk == answer["losses"]["optimal"]
 
 
 def test_sampled_features_and_words(folder):
     pytest.importorskip("matplotlib")
-    found = trained(
+    answer = trained(
         *FEATURES, "--steps", "400", "--log-every", "100", "--out", "run", "--plot", "run.svg", "--batch-size", "32"
     )
-    assert found["geometry"]["max_angle_error_deg"] < 10 and found["steps"] == 400
+    assert answer["geometry"]["max_angle_error_deg"] < 10 and answer["steps"] == 400
     assert [record["step"] for record in read_log(folder / "run/log.jsonl")] == [100, 200, 300, 400]
     assert "<svg" in (folder / "run.svg").read_text()
     done = run(*FEATURES, "--steps", "50")
@@ -93,45 +93,49 @@ def test_sampled_features_and_words(folder):
 
 
 def test_infonce_features():
-    found = trained(*FEATURES, "--loss", "infonce", "--negatives", "2", "--anchors", "64", "--steps", "20")
-    assert found["loss"]["name"] == "infonce"
+    answer = trained(*FEATURES, "--loss", "infonce", "--negatives", "2", "--anchors", "64", "--steps", "20")
+    assert answer["loss"]["name"] == "infonce"
 
 
 def test_encoder(folder):
     pytest.importorskip("matplotlib")
-    found = trained(*ENCODER, "--out", "run", "--plot", "run.png", "--holdout", "0.2", "--arch", "cnn", "--dim", "4")
-    assert found["counts"] == [24, 16, 8] and found["names"] == ["0", "1", "2"]
-    assert set(found["files"]) == {"log", "checkpoint", "encoder", "embeddings", "plot", "geometry", "result"}
-    assert all((folder / path).is_file() for path in found["files"].values())
-    assert found["validation"]["verdict"] in {"consistent", "differs", "inconclusive", "collapsed"}
+    answer = trained(*ENCODER, "--out", "run", "--plot", "run.png", "--holdout", "0.2", "--arch", "cnn", "--dim", "4")
+    assert answer["counts"] == [24, 16, 8] and answer["names"] == ["0", "1", "2"]
+    assert set(answer["files"]) == {"log", "checkpoint", "encoder", "embeddings", "plot", "geometry", "result"}
+    assert all((folder / path).is_file() for path in answer["files"].values())
+    assert answer["validation"]["verdict"] in {"consistent", "differs", "inconclusive", "collapsed"}
     assert (
-        found["held_out"]["max_angle_error_deg"] is not None
-        and found["from_simplex"]["max_angle_error_deg"] is not None
+        answer["held_out"]["max_angle_error_deg"] is not None
+        and answer["from_simplex"]["max_angle_error_deg"] is not None
     )
-    with np.load("run/embeddings.npz") as held:
-        assert held["embeddings"].shape == (48, 4)
+    with np.load("run/embeddings.npz") as arrays:
+        assert arrays["embeddings"].shape == (48, 4)
     again = command_line.answer("validate", "--embeddings", "run/embeddings.npz", "--geometry", "run/geometry.npz")
-    assert again["max_angle_error_deg"] == pytest.approx(found["validation"]["max_angle_error_deg"])
+    assert again["max_angle_error_deg"] == pytest.approx(answer["validation"]["max_angle_error_deg"])
 
 
 def test_encoder_subset_and_sampler(folder):
-    found = trained(*ENCODER, "--counts", "20,10,4", "--sampler", "balanced", "--noise", "0.2", "--shift", "0")
-    assert found["counts"] == [20, 10, 4]
-    np.testing.assert_allclose(found["proportions"], 1 / 3)
+    answer = trained(*ENCODER, "--counts", "20,10,4", "--sampler", "balanced", "--noise", "0.2", "--shift", "0")
+    assert answer["counts"] == [20, 10, 4]
+    np.testing.assert_allclose(answer["proportions"], 1 / 3)
     done = run(*ENCODER)
     words = " ".join(done.stdout.split())
     assert "Trained encoder on 60 samples of blobs.npz, 3 classes" in words and "From the simplex" in words
 
 
-def test_held_out_pairs_that_are_not_measured_are_told(folder):
+def test_held_out_pairs_that_are_not_measured_are_named(folder):
     arguments = (*ENCODER, "--holdout", "0.1")  # 3, 2 and 1 held-out images of 30, 20 and 10
-    found = trained(*arguments)
-    assert (found["held_out"]["num_pairs"], found["held_out"]["all_pairs"], found["held_out"]["without_direction"]) == (
+    answer = trained(*arguments)
+    assert (
+        answer["held_out"]["num_pairs"],
+        answer["held_out"]["all_pairs"],
+        answer["held_out"]["without_direction"],
+    ) == (
         1,
         3,
         ["2"],
     )
-    assert (found["geometry"]["num_pairs"], found["geometry"]["without_direction"]) == (3, [])
+    assert (answer["geometry"]["num_pairs"], answer["geometry"]["without_direction"]) == (3, [])
     done = run(*arguments)
     words = command_line.plain(done.stdout)
     assert re.search(r"Max angle error \S+ degrees over 3 pairs,", words) and re.search(
@@ -142,8 +146,8 @@ def test_held_out_pairs_that_are_not_measured_are_told(folder):
 
 
 def test_class_r2_of_nearly_equal_cosines_is_left_out(folder):
-    found = trained(*ENCODER, "--counts", "10,10,9")
-    assert found["geometry"]["class_r2"] < -1 and found["geometry"]["class_r2_weak"]
+    answer = trained(*ENCODER, "--counts", "10,10,9")
+    assert answer["geometry"]["class_r2"] < -1 and answer["geometry"]["class_r2_weak"]
     assert "class r2 n/a (the optimal cosines hardly differ)" in command_line.plain(
         run(*ENCODER, "--counts", "10,10,9").stdout
     )
@@ -245,8 +249,8 @@ def test_what_does_not_fit_into_memory(monkeypatch):
         torch.empty(2**50)
 
     monkeypatch.setattr("optgeom.training.encoder.train_encoder", too_large)
-    said = refused(5, "encoder", "--data", "digits")
-    assert "not enough memory for such batches" in said
+    message = refused(5, "encoder", "--data", "digits")
+    assert "not enough memory for such batches" in message
 
 
 def test_an_error_of_torch_that_is_not_about_memory():

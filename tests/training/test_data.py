@@ -136,9 +136,9 @@ def test_arrays_of_every_shape():
 def test_long_tails():
     data = blobs()
     shares = og.ClassDistribution.from_proportions([0.7, 0.2, 0.1])
-    found = long_tailed(data, shares)
+    subset = long_tailed(data, shares)
     # Largest subset with these proportions: 30 of the first class are .7 of 42.86.
-    assert found.counts.tolist() == [30, 8, 4]
+    assert subset.counts.tolist() == [30, 8, 4]
     assert long_tailed(data, og.ClassDistribution.from_proportions([0.998, 0.001, 0.001])).counts.tolist() == [30, 1, 1]
     assert long_tailed(data, og.ClassDistribution.from_counts([5, 4])).counts.tolist() == [5, 4]
     with pytest.raises(og.InvalidInputError, match="`counts` must be at most what blobs has; got 21 for class 1 of 20"):
@@ -149,9 +149,9 @@ def test_long_tails():
 
 def test_holding_out():
     data = blobs()
-    rest, held = hold_out(data, 1 / 3)
-    assert held.counts.tolist() == [10, 6, 3] and rest.counts.tolist() == [20, 14, 7]
-    rows = {tuple(row) for part in (rest, held) for row in part.inputs.flatten(1).tolist()}
+    rest, held_out = hold_out(data, 1 / 3)
+    assert held_out.counts.tolist() == [10, 6, 3] and rest.counts.tolist() == [20, 14, 7]
+    rows = {tuple(row) for part in (rest, held_out) for row in part.inputs.flatten(1).tolist()}
     assert len(rows) == 60
     assert hold_out(data, 0.0)[1].num_samples == 0
     with pytest.raises(og.InvalidInputError, match=r"`holdout` must be in \[0, 1\); got 1"):

@@ -35,11 +35,11 @@ def digits(temperature, seed, share=0.0):
 
 
 def check_digits(temperature, seed):
-    found = digits(temperature, seed)
-    assert found.distance.max_angle_error_deg <= 3.0
-    assert found.simplex.max_angle_error_deg >= 4 * found.distance.max_angle_error_deg
-    assert found.geometry.classes.counts.tolist() == [174, 87, 29]
-    assert found.validation.max_angle_error_deg == pytest.approx(found.distance.max_angle_error_deg, abs=1e-3)
+    run = digits(temperature, seed)
+    assert run.distance.max_angle_error_deg <= 3.0
+    assert run.simplex.max_angle_error_deg >= 4 * run.distance.max_angle_error_deg
+    assert run.geometry.classes.counts.tolist() == [174, 87, 29]
+    assert run.validation.max_angle_error_deg == pytest.approx(run.distance.max_angle_error_deg, abs=1e-3)
 
 
 def test_digits_end_at_the_optimum():
@@ -58,9 +58,9 @@ def test_digits_end_at_the_optimum_for_every_seed(temperature, seed):
 def test_held_out_digits_and_low_temperature_are_reported(temperature, share):
     # No threshold: at T = .1 the optimum is a few degrees from the simplex and the loss nearly flat, and 9 held-out
     # images are few.
-    found = digits(temperature, 0, share)
-    print(f"T = {temperature}: train {found.distance}, held out {found.held_out}")
-    assert (found.held_out is not None) == (share > 0)
+    run = digits(temperature, 0, share)
+    print(f"T = {temperature}: train {run.distance}, held out {run.held_out}")
+    assert (run.held_out is not None) == (share > 0)
 
 
 @pytest.mark.parametrize(("arch", "parameters"), [("mlp", None), ("cnn", None), ("resnet18", 11_168_832)])
@@ -89,8 +89,8 @@ def test_networks_for_what_they_are_not():
 def test_losses_in_torch():
     assert isinstance(og.SupCon(0.5, 8, 1, "skip").torch_module(), SupConLoss)
     assert og.SupCon(0.5, 8, 1, "skip").torch_module().singletons == "skip"
-    found = og.InfoNCE(0.5, 3, 0.0, "mean", "scl").torch_module()
-    assert isinstance(found, GeneralizedContrastiveLoss) and (found.negatives, found.sampling, found.psi.alpha) == (
+    module = og.InfoNCE(0.5, 3, 0.0, "mean", "scl").torch_module()
+    assert isinstance(module, GeneralizedContrastiveLoss) and (module.negatives, module.sampling, module.psi.alpha) == (
         3,
         "scl",
         0.0,
@@ -105,12 +105,12 @@ def test_losses_in_torch():
 )
 @pytest.mark.parametrize("arch", ["mlp", "cnn"])
 def test_every_loss_trains(loss, arch):
-    found = train_encoder(
+    run = train_encoder(
         blobs(), loss, settings=settings(steps=30), arch=arch, dim=4, batch=8 if isinstance(loss, og.InfoNCE) else None
     )
-    assert found.embeddings.shape == (60, 4) and found.labels.shape == (60,)
-    np.testing.assert_allclose(np.linalg.norm(found.embeddings, axis=1), 1.0, rtol=1e-6)
-    assert math.isfinite(found.loop.loss) and found.held_out is None
+    assert run.embeddings.shape == (60, 4) and run.labels.shape == (60,)
+    np.testing.assert_allclose(np.linalg.norm(run.embeddings, axis=1), 1.0, rtol=1e-6)
+    assert math.isfinite(run.loop.loss) and run.held_out is None
 
 
 def test_full_batch_and_balanced_sampler():
@@ -137,23 +137,23 @@ def test_batch_sizes_that_do_not_fit():
 def test_distance_is_that_of_validate():
     task = encoder_task()
     embeddings = task.embed(task.data.inputs).numpy()
-    held = og.validate(embeddings, task.data.labels(), og.solve(task.data.classes(), og.InfoNCE(0.5, 4)))
-    found = task.distance()
-    assert found.max_angle_error_deg == pytest.approx(held.max_angle_error_deg, abs=1e-4)
+    validation = og.validate(embeddings, task.data.labels(), og.solve(task.data.classes(), og.InfoNCE(0.5, 4)))
+    distance = task.distance()
+    assert distance.max_angle_error_deg == pytest.approx(validation.max_angle_error_deg, abs=1e-4)
     assert task.module.training is True
 
 
 def test_own_encoder():
     own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3))
-    found = train_encoder(blobs(), og.SupCon(0.5, 8), settings=settings(steps=5), encoder=own)
-    assert found.encoder is own and found.embeddings.shape == (60, 3)
+    run = train_encoder(blobs(), og.SupCon(0.5, 8), settings=settings(steps=5), encoder=own)
+    assert run.encoder is own and run.embeddings.shape == (60, 3)
 
 
 def test_class_without_held_out_samples():
-    data, held = hold_out(blobs(), 1 / 11)
-    assert held.counts.tolist() == [2, 1, 0]
-    found = train_encoder(data, og.SupCon(0.5, 8), settings=settings(steps=5), dim=4, held_out=held)
-    assert found.held_out.angles_deg[1:] == (None, None)
+    data, held_out = hold_out(blobs(), 1 / 11)
+    assert held_out.counts.tolist() == [2, 1, 0]
+    run = train_encoder(data, og.SupCon(0.5, 8), settings=settings(steps=5), dim=4, held_out=held_out)
+    assert run.held_out.angles_deg[1:] == (None, None)
 
 
 class FreeSamples(FreeFeatures):
@@ -168,8 +168,8 @@ def test_free_samples_collapse_to_class_means_at_the_optimum():
     data = labelled(np.arange(50.0)[:, None], np.repeat(np.arange(3), classes.counts))
     chosen = Settings(steps=1000, learning_rate=0.03, device="cpu", log_every=500)
     free = FreeSamples(50, 4).float()
-    found = train_encoder(data, og.SupConFullBatch(0.5), settings=chosen, encoder=free, augmentation=Augmentation())
-    means = np.stack([found.embeddings[found.labels == name].mean(axis=0) for name in classes.names])
+    run = train_encoder(data, og.SupConFullBatch(0.5), settings=chosen, encoder=free, augmentation=Augmentation())
+    means = np.stack([run.embeddings[run.labels == name].mean(axis=0) for name in classes.names])
     assert np.linalg.norm(means, axis=1).min() > 0.9999
-    assert found.distance.max_angle_error_deg < 0.2
-    assert found.loop.loss == pytest.approx(found.geometry.risk, abs=1e-4)
+    assert run.distance.max_angle_error_deg < 0.2
+    assert run.loop.loss == pytest.approx(run.geometry.risk, abs=1e-4)

@@ -41,28 +41,28 @@ def losses(temperature):
 @pytest.mark.parametrize("classes", [THREE, TEN], ids=["C=3", "C=10"])
 @pytest.mark.parametrize("temperature", [0.5, 0.1])
 def test_exact_objective_ends_at_the_optimum(temperature, classes, name):
-    found = train_features(classes, losses(temperature)[name])
-    assert found.distance.class_r2 >= 0.99999
-    assert found.distance.max_angle_error_deg <= 0.05
-    assert abs(found.risk - found.geometry.risk) <= 1e-12
-    assert found.records[0]["step"] == 0 and found.records[-1]["loss"] == found.risk
+    run = train_features(classes, losses(temperature)[name])
+    assert run.distance.class_r2 >= 0.99999
+    assert run.distance.max_angle_error_deg <= 0.05
+    assert abs(run.risk - run.geometry.risk) <= 1e-12
+    assert run.records[0]["step"] == 0 and run.records[-1]["loss"] == run.risk
 
 
 @pytest.mark.parametrize(("majority", "low", "high"), [(0.80, -1.0, 0.97), (0.82, 0.99, 1.0), (0.9, 0.99, 1.0)])
 def test_minorities_collapse_exactly_where_predicted(majority, low, high):
     classes = og.ClassDistribution.from_proportions([majority, (1 - majority) / 2, (1 - majority) / 2])
-    found = train_population(classes, og.InfoNCE(1.0, 1))
-    assert low <= found.gram[1, 2] <= high + 1e-12
+    run = train_population(classes, og.InfoNCE(1.0, 1))
+    assert low <= run.gram[1, 2] <= high + 1e-12
     # The SupCon limit has its threshold at .924.
     assert train_population(classes, og.SupCon(1.0)).gram[1, 2] < 0.97
 
 
 def check_sampled(classes, loss):
     settings = Settings(steps=15000, learning_rate=0.03, log_every=5000)
-    found = train_features(classes, loss, settings=settings)
-    assert found.distance.class_r2 >= 0.999
-    assert found.distance.max_angle_error_deg <= 1.0
-    assert found.loop.averaged == 7500
+    run = train_features(classes, loss, settings=settings)
+    assert run.distance.class_r2 >= 0.999
+    assert run.distance.max_angle_error_deg <= 1.0
+    assert run.loop.averaged == 7500
 
 
 @pytest.mark.parametrize("loss", [og.SupCon(0.5, 256, 2), og.InfoNCE(0.5, 1)], ids=["supcon", "ucl"])
@@ -82,8 +82,8 @@ def test_random_batches_end_at_the_optimum_of_every_loss(classes, name):
 def test_minorities_collapse_on_random_batches_too(majority, low, high):
     classes = og.ClassDistribution.from_proportions([majority, (1 - majority) / 2, (1 - majority) / 2])
     settings = Settings(steps=15000, learning_rate=0.03, log_every=5000)
-    found = train_features(classes, og.InfoNCE(1.0, 1), settings=settings)
-    assert low <= found.gram[1, 2] <= high
+    run = train_features(classes, og.InfoNCE(1.0, 1), settings=settings)
+    assert low <= run.gram[1, 2] <= high
 
 
 def means(number, dim=4, seed=0):
@@ -106,10 +106,10 @@ def test_gradient_of_the_population_risk(loss):
 
 def test_full_batch_with_several_singletons():
     classes = og.ClassDistribution.from_counts([3, 2, 1, 1])
-    found = train_features(classes, og.SupConFullBatch(0.5))
-    assert found.risk == pytest.approx(0.393997886069, abs=1e-11)
-    assert found.gram[2, 3] == 1.0 and found.means.shape == (4, 4)
-    assert found.gram[0, 1] == pytest.approx(-0.711786, abs=1e-6)
+    run = train_features(classes, og.SupConFullBatch(0.5))
+    assert run.risk == pytest.approx(0.393997886069, abs=1e-11)
+    assert run.gram[2, 3] == 1.0 and run.means.shape == (4, 4)
+    assert run.gram[0, 1] == pytest.approx(-0.711786, abs=1e-6)
 
 
 @pytest.mark.parametrize("views", [1, 2, 3])
@@ -183,19 +183,19 @@ def test_wrong_arguments():
 def test_distance():
     gram = np.array([[1, 0.5, 0], [0.5, 1, -0.5], [0, -0.5, 1]])
     best = np.array([[1, 0.0, 0], [0.0, 1, -0.5], [0, -0.5, 1]])
-    found = GramDistance.between(gram, best)
-    assert found.max_angle_error_deg == pytest.approx(30.0)
-    assert found.class_r2 == pytest.approx(1 - 0.25 / (1 / 6))
-    assert found.relative_frobenius == pytest.approx(1.0)
-    assert found.angles_deg == pytest.approx((60.0, 90.0, 120.0))
+    distance = GramDistance.between(gram, best)
+    assert distance.max_angle_error_deg == pytest.approx(30.0)
+    assert distance.class_r2 == pytest.approx(1 - 0.25 / (1 / 6))
+    assert distance.relative_frobenius == pytest.approx(1.0)
+    assert distance.angles_deg == pytest.approx((60.0, 90.0, 120.0))
     gram[:, 2] = gram[2, :] = np.nan
     partly = GramDistance.between(gram, best)
     assert partly.max_angle_error_deg == pytest.approx(30.0) and partly.angles_deg[1] is None
-    assert (found.num_pairs, found.all_pairs, found.without_direction) == (3, 3, ())
+    assert (distance.num_pairs, distance.all_pairs, distance.without_direction) == (3, 3, ())
     assert (partly.num_pairs, partly.all_pairs, partly.without_direction) == (1, 3, (2,))
     assert GramDistance.between(np.full((2, 2), np.nan), np.eye(2)).as_dict()["max_angle_error_deg"] is None
     simplex = np.full((3, 3), -0.5) + 1.5 * np.eye(3)
     assert GramDistance.between(simplex, simplex).class_r2 is None
     close = simplex + 0.01 * np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])  # cosines of standard deviation 0.01 sqrt(2)/3
-    assert GramDistance.between(simplex, close).class_r2_weak and not found.class_r2_weak
+    assert GramDistance.between(simplex, close).class_r2_weak and not distance.class_r2_weak
     assert GramDistance.between(np.eye(13), np.eye(13)).angles_deg is None

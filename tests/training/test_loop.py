@@ -79,9 +79,9 @@ def test_resumed_run_is_the_same_run(tmp_path, kind, at):
     # Whoever draws numbers between the two must not matter.
     torch.manual_seed(99), np.random.seed(99), random.seed(99)  # noqa: NPY002
     again = task()
-    found = Loop(again, settings(), folder=tmp_path / "parts").run(resume=True)
+    result = Loop(again, settings(), folder=tmp_path / "parts").run(resume=True)
     same(whole.module.state_dict(), again.module.state_dict())
-    assert found.records == expected.records and found.distance == expected.distance
+    assert result.records == expected.records and result.distance == expected.distance
     assert (tmp_path / "parts" / "log.jsonl").read_text() == (tmp_path / "whole" / "log.jsonl").read_text()
     assert [record["step"] for record in read_log(tmp_path / "parts" / "log.jsonl")] == [7, 14, 21, 28, 35, 40]
     # A finished run can be resumed too, and does nothing.
@@ -116,9 +116,9 @@ def test_killed_process_resumes_bit_for_bit(tmp_path):
     with start(tmp_path / "killed", "resume") as resumed:
         steps = resumed.communicate()[0].split()
     assert resumed.returncode == 0 and 50 < int(steps[0]) <= LONG
-    found = torch.load(tmp_path / "killed" / "final.pt", weights_only=True)
-    same(whole.module.state_dict(), found["module"])
-    assert expected.records == found["records"]
+    final = torch.load(tmp_path / "killed" / "final.pt", weights_only=True)
+    same(whole.module.state_dict(), final["module"])
+    assert expected.records == final["records"]
     assert (tmp_path / "whole" / "log.jsonl").read_text() == (tmp_path / "killed" / "log.jsonl").read_text()
 
 
@@ -134,9 +134,9 @@ def test_signals_save_and_say_how_to_resume(tmp_path, number):
     before = signal.getsignal(number)
     with pytest.raises(
         TrainingInterruptedError, match=rf"stopped by {number.name} after step 11: saved in .*checkpoint.pt; .*--resume"
-    ) as held:
+    ) as caught:
         Loop(means_task(), settings(), folder=tmp_path, after_step=after).run()
-    assert (held.value.step, held.value.signal, held.value.checkpoint) == (11, number, tmp_path / "checkpoint.pt")
+    assert (caught.value.step, caught.value.signal, caught.value.checkpoint) == (11, number, tmp_path / "checkpoint.pt")
     assert signal.getsignal(number) is before
     again = means_task()
     Loop(again, settings(), folder=tmp_path).run(resume=True)
@@ -162,12 +162,12 @@ class Poisoned(ClassMeanTask):
     seen = 0
 
     def terms(self):
-        found = super().terms()
+        terms = super().terms()
         self.seen += 1
         nan = float("nan") if self.seen == self.at else 0.0
-        inputs = found.inputs + (nan if self.where == "inputs" else 0.0)
-        features = found.features + (nan if self.where != "loss" else 0.0)
-        return Terms(total=found.total + nan, count=found.count, inputs=inputs, features=features)
+        inputs = terms.inputs + (nan if self.where == "inputs" else 0.0)
+        features = terms.features + (nan if self.where != "loss" else 0.0)
+        return Terms(total=terms.total + nan, count=terms.count, inputs=inputs, features=features)
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,11 @@ def test_nan_names_the_first_step_the_cause_and_the_last_good_checkpoint(tmp_pat
     chosen = settings(accumulate=1, log_every=40, checkpoint_every=10)
     with pytest.raises(
         DivergedError, match=rf"must stay finite; got nan at step 37: {cause}.*last good checkpoint is .*checkpoint.pt"
-    ) as held:
+    ) as caught:
         Loop(task, chosen, folder=tmp_path).run()
-    assert held.value.step == 37 and held.value.checkpoint == tmp_path / "checkpoint.pt"
-    assert isinstance(held.value, og.SolverError)
-    kept = torch.load(held.value.checkpoint, weights_only=True)
+    assert caught.value.step == 37 and caught.value.checkpoint == tmp_path / "checkpoint.pt"
+    assert isinstance(caught.value, og.SolverError)
+    kept = torch.load(caught.value.checkpoint, weights_only=True)
     assert kept["step"] == 30 and torch.isfinite(kept["module"]["rows"]).all()
     with pytest.raises(DivergedError, match="no checkpoint was kept"):
         fresh = Poisoned(CLASSES, loss, geometry=og.solve(CLASSES, loss), dim=3, anchors=32, seed=0)
@@ -197,9 +197,9 @@ def test_nan_names_the_first_step_the_cause_and_the_last_good_checkpoint(tmp_pat
 
 
 def test_real_divergence_and_bad_data():
-    with pytest.raises(DivergedError, match=r"the weights diverged .lower the learning rate") as held:
+    with pytest.raises(DivergedError, match=r"the weights diverged .lower the learning rate") as caught:
         Loop(encoder_task(arch="mlp"), settings(learning_rate=1e30, optimizer="sgd")).run()
-    assert held.value.step > 1
+    assert caught.value.step > 1
     task = encoder_task()
     task.data.inputs[:] = math.nan
     with pytest.raises(DivergedError, match="at step 1: the inputs of its batch hold NaN or infinity"):
@@ -221,8 +221,8 @@ def test_accumulated_gradient_is_that_of_the_mean_over_all_anchors():
     mean.backward()
     task = means_task(loss)
     chosen = settings(steps=1, accumulate=4, optimizer="sgd", momentum=0.0, learning_rate=0.1, average_from=1.0)
-    found = Loop(task, chosen).run()
-    assert found.loss == pytest.approx(mean.item(), rel=1e-14)
+    result = Loop(task, chosen).run()
+    assert result.loss == pytest.approx(mean.item(), rel=1e-14)
     torch.testing.assert_close(task.module.rows.detach(), start - 0.1 * leaf.grad, rtol=1e-13, atol=1e-15)
 
 
@@ -234,8 +234,8 @@ def test_average_and_schedule():
         settings(steps=10, average_from=0.5),
         after_step=lambda step: seen.append(task.module.rows.detach().clone()),
     )
-    found = loop.run()
-    assert found.averaged == 5
+    result = loop.run()
+    assert result.averaged == 5
     torch.testing.assert_close(task.module.rows.detach(), torch.stack(seen[5:]).mean(dim=0), rtol=1e-14, atol=1e-15)
     task = means_task()
     assert Loop(task, settings(average_from=1.0)).run().averaged == 0
@@ -299,9 +299,9 @@ def test_resume_before_the_first_checkpoint_starts_anew(tmp_path):
     with pytest.raises(KilledError):
         Loop(means_task(), settings(log_every=2), folder=tmp_path, after_step=killer(4)).run()
     assert len(read_log(tmp_path / "log.jsonl")) == 1
-    found = Loop(means_task(), settings(log_every=2), folder=tmp_path).run(resume=True)
-    assert found.records == Loop(means_task(), settings(log_every=2)).run().records
-    assert read_log(tmp_path / "log.jsonl") == found.records
+    result = Loop(means_task(), settings(log_every=2), folder=tmp_path).run(resume=True)
+    assert result.records == Loop(means_task(), settings(log_every=2)).run().records
+    assert read_log(tmp_path / "log.jsonl") == result.records
 
 
 def test_log_drops_what_is_done_again(tmp_path):
@@ -345,8 +345,8 @@ def test_devices():
 
 def test_silent_without_a_terminal_and_informative_with_one(capsys, monkeypatch):
     Loop(means_task(), settings(), progress=True).run()
-    held = capsys.readouterr()
-    assert held.out == "" and held.err == ""
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err == ""
     distance = GramDistance(max_angle_error_deg=2.0, class_r2=0.9, relative_frobenius=0.1, angles_deg=None)
     words = progress_words(1.25, 1.0, distance)
     assert words == "loss 1.25 (optimum 1), angles within 2 deg, Gram 0.1"
@@ -376,24 +376,24 @@ def test_nothing_waits_for_the_device_between_logs(kind, amp):
         torch.cuda.set_sync_debug_mode("error" if 5 <= step < 19 else "default")
 
     try:
-        found = Loop(
+        result = Loop(
             made,
             settings(steps=20, log_every=20, checkpoint_every=20, device="cuda", amp=amp, clip_norm=1.0),
             after_step=after,
         ).run()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert math.isfinite(found.loss)
+    assert math.isfinite(result.loss)
 
 
 @needs_cuda
 @pytest.mark.cuda
 def test_cuda_finds_the_same_optimum():
-    found = train_features(
+    result = train_features(
         CLASSES, og.SupCon(0.5, 64, 2), settings=Settings(steps=2000, learning_rate=0.03, device="cuda")
     )
-    assert found.distance.max_angle_error_deg < 1.0
+    assert result.distance.max_angle_error_deg < 1.0
 
 
-def test_blobs_are_what_the_tests_think():
+def test_blobs_have_the_counts_that_the_tests_assume():
     assert blobs().counts.tolist() == [30, 20, 10]

@@ -30,9 +30,9 @@ def numbers(*shape, seed=0, dtype=torch.float64):
 
 
 def weights(size=7):
-    found = numbers(size, size, seed=9).abs()
-    found[3] = 0.0  # a row without a positive
-    return found
+    matrix = numbers(size, size, seed=9).abs()
+    matrix[3] = 0.0  # a row without a positive
+    return matrix
 
 
 # Every loss: how it is made at a temperature, its other arguments, and whether features have views.
@@ -152,11 +152,11 @@ def test_float32_is_finite_and_close_at_small_temperatures(name, temperature):
         features_of(name, dim=16).requires_grad_(),
         features_of(name, dim=16, dtype=torch.float32).requires_grad_(),
     )
-    true, found = called(name, exact, temperature), called(name, narrow, temperature)
-    assert found.dtype == torch.float32
-    assert found.item() == pytest.approx(true.item(), rel=1e-6, abs=4e-7 / temperature)
+    true, value = called(name, exact, temperature), called(name, narrow, temperature)
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(true.item(), rel=1e-6, abs=4e-7 / temperature)
     true.backward()
-    found.backward()
+    value.backward()
     assert torch.isfinite(narrow.grad).all()
     # An error of s of 1e-7 / T is a relative one of the softmax weights, and the gradient is theirs over T.
     torch.testing.assert_close(narrow.grad.double(), exact.grad, rtol=1e-3, atol=4e-7 / temperature**2)
@@ -169,10 +169,10 @@ def test_half_precision_is_float32_of_the_rounded_features(name, half):
     wide, narrow = rounded.float().requires_grad_(), rounded.clone().requires_grad_()
     true = called(name, wide, 0.05)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = called(name, narrow, 0.05)
-    found.backward()
+        value = called(name, narrow, 0.05)
+    value.backward()
     true.backward()
-    assert found.dtype == torch.float32 and found.item() == true.item()
+    assert value.dtype == torch.float32 and value.item() == true.item()
     torch.testing.assert_close(narrow.grad, wide.grad.to(half), rtol=0, atol=0)
 
 
@@ -182,9 +182,9 @@ def test_autocast_of_a_network_before_the_loss():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         features = network(images)
         assert features.dtype == torch.bfloat16
-        found = SupConLoss(0.1)(features, LABELS)
-    assert found.item() == SupConLoss(0.1)(features.float(), LABELS).item()
-    found.backward()
+        value = SupConLoss(0.1)(features, LABELS)
+    assert value.item() == SupConLoss(0.1)(features.float(), LABELS).item()
+    value.backward()
     assert torch.isfinite(network.weight.grad).all()
 
 
@@ -239,10 +239,10 @@ def test_draws_go_on_where_a_saved_run_stopped():
 
 
 def test_memory_between_forward_and_backward_is_that_of_the_rows():
-    held = []
+    sizes = []
 
     def pack(tensor):
-        held.append(tensor.numel())
+        sizes.append(tensor.numel())
         return tensor
 
     features, labels = numbers(600, 4).requires_grad_(), torch.arange(600) % 9
@@ -253,7 +253,7 @@ def test_memory_between_forward_and_backward_is_that_of_the_rows():
             (XCLRLoss(0.5), features.detach()),
         ]:
             loss(features, extra)
-    assert max(held) <= 600 * 4
+    assert max(sizes) <= 600 * 4
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -268,12 +268,12 @@ def test_nothing_waits_for_the_device(name):
     try:
         on_device.grad = None
         loss, _ = make(name)
-        found = loss(on_device, *extra_there)
-        found.backward()
+        value = loss(on_device, *extra_there)
+        value.backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
     if not name.startswith("infonce"):  # other draws
         true = called(name, on_cpu)
         true.backward()
-        assert found.item() == pytest.approx(true.item(), rel=1e-5)
+        assert value.item() == pytest.approx(true.item(), rel=1e-5)
         torch.testing.assert_close(on_device.grad.cpu(), on_cpu.grad, rtol=1e-4, atol=1e-5)

@@ -51,10 +51,10 @@ def expected(loss, size, batch):
 @pytest.mark.parametrize(("size", "views"), [(2, 2), (4, 2), (6, 2), (3, 3), (6, 3)])
 def test_supcon_with_views(seed, size, views):
     means = class_means(seed)
-    found = expected(
+    mean = expected(
         SupConLoss(0.5), size, lambda loss, labels: loss.sum_and_count(views_of(means[labels], views), labels)
     )
-    assert found == pytest.approx(risk(og.SupCon(0.5, size, views), means), **CLOSE)
+    assert mean == pytest.approx(risk(og.SupCon(0.5, size, views), means), **CLOSE)
 
 
 @pytest.mark.parametrize("singletons", ["zero", "skip"])
@@ -63,8 +63,8 @@ def test_supcon_with_views(seed, size, views):
 def test_supcon_with_one_view(seed, size, singletons):
     means = class_means(seed)
     loss = SupConLoss(0.5, singletons=singletons)
-    found = expected(loss, size, lambda loss, labels: loss.sum_and_count(means[labels], labels))
-    assert found == pytest.approx(risk(og.SupCon(0.5, size, 1, singletons), means), **CLOSE)
+    mean = expected(loss, size, lambda loss, labels: loss.sum_and_count(means[labels], labels))
+    assert mean == pytest.approx(risk(og.SupCon(0.5, size, 1, singletons), means), **CLOSE)
 
 
 def test_a_mean_of_batch_means_is_a_different_number():
@@ -75,8 +75,8 @@ def test_a_mean_of_batch_means_is_a_different_number():
     ratio = sum(chance * total for (total, _), chance in batches) / sum(
         chance * count for (_, count), chance in batches
     )
-    held = [((total / count).item(), chance) for (total, count), chance in batches if count > 0]
-    of_means = sum(value * chance for value, chance in held) / sum(chance for _, chance in held)
+    with_anchors = [((total / count).item(), chance) for (total, count), chance in batches if count > 0]
+    of_means = sum(value * chance for value, chance in with_anchors) / sum(chance for _, chance in with_anchors)
     assert ratio == pytest.approx(risk(og.SupCon(0.5, 3, 1, "skip"), torch.nn.functional.normalize(means)), **CLOSE)
     assert (round(float(ratio), 4), round(of_means, 4)) == (0.2812, 0.2249)
 
@@ -170,8 +170,8 @@ def test_all_negatives_of_the_batch_are_k_independent_ones(k):
     # k = N - 1 drawn without replacement are all others: nothing is left to chance.
     means = class_means(3)
     loss = GeneralizedContrastiveLoss(0.5, negatives=k)
-    found = expected(loss, k + 1, lambda loss, labels: loss.sum_and_count(views_of(means[labels], 2)))
-    assert found == pytest.approx(risk(og.InfoNCE(0.5, k), means), **CLOSE)
+    mean = expected(loss, k + 1, lambda loss, labels: loss.sum_and_count(views_of(means[labels], 2)))
+    assert mean == pytest.approx(risk(og.InfoNCE(0.5, k), means), **CLOSE)
 
 
 @pytest.mark.parametrize(("sampling", "skipped"), [("ucl", "zero"), ("scl", "skip")])
@@ -187,7 +187,7 @@ def test_one_drawn_negative(sampling, skipped):
                 total, count = GeneralizedContrastiveLoss(0.5, singletons=skipped).sum_and_count(
                     pair, negatives=means[labels[[j]]][None]
                 )
-                # SCL conditions on the anchor having someone to be compared with: weigh anchors as the program does.
+                # SCL conditions on the anchor having an image of another class: weigh anchors as the program does.
                 weight = chance / len(others) / (1.0 if sampling == "ucl" else 1 - LAM[labels[i]] ** 3)
                 sums, counts = sums + weight * total.item(), counts + weight * count.item()
     assert counts == pytest.approx(8.0)
@@ -214,8 +214,8 @@ class Hardest:
 def test_hard_contrastive(share, kept):
     means = class_means(6)
     loss = HardContrastiveLoss(0.5, share)
-    found = expected(loss, 4, lambda loss, labels: loss.sum_and_count(views_of(means[labels], 2)))
-    assert found == pytest.approx(risk(GeneralizedContrastive(Hardest(kept), 0.5, 3), means), **CLOSE)
+    mean = expected(loss, 4, lambda loss, labels: loss.sum_and_count(views_of(means[labels], 2)))
+    assert mean == pytest.approx(risk(GeneralizedContrastive(Hardest(kept), 0.5, 3), means), **CLOSE)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
@@ -225,8 +225,8 @@ def test_support_corrected_without_correction_is_infonce(views, alpha):
     means = class_means(8)
     loss = SupportCorrectedLoss(0.5, rho=0.0, alpha=alpha)
     supports = torch.arange(5)
-    found = expected(loss, 5, lambda loss, labels: loss.sum_and_count(views_of(means[labels], views), supports))
-    assert found == pytest.approx(risk(og.InfoNCE(0.5, 4, alpha / views), means) + math.log(views), **CLOSE)
+    mean = expected(loss, 5, lambda loss, labels: loss.sum_and_count(views_of(means[labels], views), supports))
+    assert mean == pytest.approx(risk(og.InfoNCE(0.5, 4, alpha / views), means) + math.log(views), **CLOSE)
 
 
 @pytest.mark.parametrize("rho", [0.5, 1.0])
@@ -248,20 +248,17 @@ def test_support_corrected_is_infonce_of_every_support(rho):
 
 
 def weighted_batches(loss, weights, extra, size=5):
-    """Both expectations over all batches.
-
-    Of the torch loss, and of the weighted program of the batch at the same Gram matrix.
-    """
+    """Expectations over all batches of the torch loss and of the weighted program at the same Gram matrix."""
     means = class_means(10)
     ours = theirs = 0.0
     for labels, chance in compositions(size):
         total, count = loss.sum_and_count(means[labels], extra(labels))
         assert count == size
         ours += chance * total.item() / size
-        found = weights(labels)
-        first = [int(np.flatnonzero(found.index == g)[0]) for g in range(found.sizes.size)]
+        scheme = weights(labels)
+        first = [int(np.flatnonzero(scheme.index == g)[0]) for g in range(scheme.sizes.size)]
         known = gram(means)[np.ix_(labels[first], labels[first])]
-        theirs += chance * program_of(found, loss.temperature).risk(known)
+        theirs += chance * program_of(scheme, loss.temperature).risk(known)
     return ours, theirs
 
 

@@ -35,11 +35,11 @@ def test_equal_weights_are_the_directions_of_a_validation():
     monitor = fed(GeometryMonitor(GEOMETRY, window=None), *tensors(3.0 * rows, labels))
     expected = class_directions(moments_of(by_class(rows, labels)))
     assert monitor.class_gram() == pytest.approx(expected.gram, abs=1e-12)
-    found, optimal = monitor.compute(), np.array(GEOMETRY.gram)
+    numbers, optimal = monitor.compute(), np.array(GEOMETRY.gram)
     angles, best = (np.degrees(np.arccos(np.clip(off_diagonal(gram), -1, 1))) for gram in (expected.gram, optimal))
     missed, target = off_diagonal(expected.gram - optimal), off_diagonal(optimal)
     simplex = off_diagonal(expected.gram) + 1 / 3
-    assert found == pytest.approx(
+    assert numbers == pytest.approx(
         {
             "max_angle_error_deg": np.abs(angles - best).max(),
             "gram_distance": np.linalg.norm(missed) / np.linalg.norm(target),
@@ -58,7 +58,7 @@ def test_equal_weights_are_the_directions_of_a_validation():
         },
         **CLOSE,
     )
-    assert all(type(value) is float for value in found.values())
+    assert all(type(value) is float for value in numbers.values())
 
 
 def test_views_of_an_image_are_averaged_first():
@@ -87,9 +87,9 @@ def test_window_is_the_weighted_mean_over_pairs_of_images():
         measured.append(w.sum() ** 2 / (w**2).sum())
     expected = np.array(vectors) @ np.array(vectors).T
     assert off_diagonal(monitor.class_gram()) == pytest.approx(off_diagonal(expected), abs=1e-12)
-    found = monitor.compute()
-    assert found["smallest_class_images"] == pytest.approx(min(measured), **CLOSE)
-    assert found["images"] == pytest.approx(weights.sum(), **CLOSE)
+    numbers = monitor.compute()
+    assert numbers["smallest_class_images"] == pytest.approx(min(measured), **CLOSE)
+    assert numbers["images"] == pytest.approx(weights.sum(), **CLOSE)
 
 
 def test_window_of_one_is_the_last_update():
@@ -119,25 +119,27 @@ def test_many_updates_stay_exact():
     for _ in range(5000):
         monitor.update(row, labels)
         average.update(row, labels)
-    found = monitor.compute()
-    assert found["images"] == pytest.approx(4 * 10, rel=1e-13)
-    assert found["smallest_class_images"] == pytest.approx((1 + 0.9) / (1 - 0.9), rel=1e-12)
-    assert found["min_rho"] == pytest.approx(1, rel=1e-12)
+    numbers = monitor.compute()
+    assert numbers["images"] == pytest.approx(4 * 10, rel=1e-13)
+    assert numbers["smallest_class_images"] == pytest.approx((1 + 0.9) / (1 - 0.9), rel=1e-12)
+    assert numbers["min_rho"] == pytest.approx(1, rel=1e-12)
     assert average.compute()["images"] == 20000
 
 
 def test_optimum_and_balanced_simplex():
     labels = torch.arange(4).repeat_interleave(3)
-    found = fed(GeometryMonitor(GEOMETRY), torch.tensor(GEOMETRY.prototypes())[labels], labels, 12).compute()
+    numbers = fed(GeometryMonitor(GEOMETRY), torch.tensor(GEOMETRY.prototypes())[labels], labels, 12).compute()
     assert (
-        found["max_angle_error_deg"] < 1e-4 and found["gram_distance"] < 1e-9 and found["class_r2"] == pytest.approx(1)
+        numbers["max_angle_error_deg"] < 1e-4
+        and numbers["gram_distance"] < 1e-9
+        and numbers["class_r2"] == pytest.approx(1)
     )
-    assert found["simplex_max_angle_error_deg"] > 1
-    assert found["proportions_distance"] == pytest.approx(np.abs(np.array(COUNTS) / 83 - 0.25).sum() / 2)
+    assert numbers["simplex_max_angle_error_deg"] > 1
+    assert numbers["proportions_distance"] == pytest.approx(np.abs(np.array(COUNTS) / 83 - 0.25).sum() / 2)
     labels = labels[:9]
-    found = fed(GeometryMonitor(BALANCED), torch.tensor(BALANCED.prototypes())[labels], labels, 9).compute()
-    assert math.isnan(found["class_r2"])
-    assert found["simplex_gram_distance"] == pytest.approx(found["gram_distance"], abs=1e-9)
+    numbers = fed(GeometryMonitor(BALANCED), torch.tensor(BALANCED.prototypes())[labels], labels, 9).compute()
+    assert math.isnan(numbers["class_r2"])
+    assert numbers["simplex_gram_distance"] == pytest.approx(numbers["gram_distance"], abs=1e-9)
 
 
 def test_classes_that_cannot_be_measured():
@@ -146,10 +148,10 @@ def test_classes_that_cannot_be_measured():
     monitor.update(
         rows, torch.tensor([0, 0, 1, 2, 2])
     )  # one image of class 1, opposite ones of class 2, none of class 3
-    found = monitor.compute()
-    assert found["classes_seen"] == 3 and found["classes_measured"] == 1
-    assert math.isnan(found["max_angle_error_deg"]) and math.isnan(found["gram_distance"])
-    assert found["min_rho"] == 0 and found["max_rho"] == 1
+    numbers = monitor.compute()
+    assert numbers["classes_seen"] == 3 and numbers["classes_measured"] == 1
+    assert math.isnan(numbers["max_angle_error_deg"]) and math.isnan(numbers["gram_distance"])
+    assert numbers["min_rho"] == 0 and numbers["max_rho"] == 1
     monitor.update(rows[2:4], torch.tensor([1, 3]))
     assert monitor.compute()["classes_measured"] == 2
 
@@ -159,20 +161,20 @@ def test_classes_long_unseen_are_forgotten():
     monitor.update(torch.eye(4)[:2].repeat(2, 1), torch.tensor([0, 1, 0, 1]))
     for _ in range(20):
         monitor.update(torch.eye(4)[[0, 0]], torch.tensor([0, 0]))
-    found = monitor.compute()
-    assert found["classes_seen"] == 1 and found["classes_measured"] == 1
+    numbers = monitor.compute()
+    assert numbers["classes_seen"] == 1 and numbers["classes_measured"] == 1
     for _ in range(3000):  # weights underflow
         monitor.update(torch.eye(4)[[0, 0]], torch.tensor([0, 0]))
     assert_same(
         monitor.compute(),
-        found | {"images": 4.0, "smallest_class_images": 6.0, "proportions_distance": 1 - COUNTS[0] / 83},
+        numbers | {"images": 4.0, "smallest_class_images": 6.0, "proportions_distance": 1 - COUNTS[0] / 83},
     )
 
 
 def test_min_images_leaves_rare_classes_out():
     monitor = fed(GeometryMonitor(GEOMETRY, window=None, min_images=10), *tensors(*data()))
-    found = monitor.compute()
-    assert found["classes_measured"] == 3 and found["smallest_class_images"] == 12
+    numbers = monitor.compute()
+    assert numbers["classes_measured"] == 3 and numbers["smallest_class_images"] == 12
     assert np.isnan(monitor.class_gram()[3]).all()
 
 

@@ -26,7 +26,7 @@ def test_lightning_module_reaches_the_optimum(monkeypatch, tmp_path):
     import monitor_lightning
 
     sys.modules.pop("monitor_lightning")
-    found = monitor_lightning.train(str(tmp_path))
-    assert found["geometry/max_angle_error_deg"] < 4
-    assert found["geometry/simplex_max_angle_error_deg"] > 20
-    assert found["geometry/classes_measured"] == 3
+    logged = monitor_lightning.train(str(tmp_path))
+    assert logged["geometry/max_angle_error_deg"] < 4
+    assert logged["geometry/simplex_max_angle_error_deg"] > 20
+    assert logged["geometry/classes_measured"] == 3

@@ -51,13 +51,13 @@ def test_types_of_a_module_leave_the_sums_alone():
 def test_reset_and_the_same_numbers_again():
     rows, labels = tensors(*data())
     monitor = fed(GeometryMonitor(GEOMETRY), rows, labels)
-    found = monitor.compute()
+    expected = monitor.compute()
     monitor.reset()
     with pytest.warns(UserWarning, match="before the ``update`` method"):
         empty = monitor.compute()
     assert empty["images"] == 0 and empty["classes_seen"] == 0 and math.isnan(empty["max_angle_error_deg"])
     assert np.isnan(monitor.class_gram()).all() and math.isnan(empty["simplex_gram_distance"])
-    assert_same(fed(monitor, rows, labels).compute(), found)
+    assert_same(fed(monitor, rows, labels).compute(), expected)
 
 
 def test_call_gives_the_batch_and_ages_the_window_once():
@@ -108,13 +108,13 @@ def test_state_dict_holds_the_window_on_request():
     monitor = fed(GeometryMonitor(GEOMETRY), rows[:40], labels[:40])
     assert not monitor.state_dict()
     monitor.persistent(True)
-    held = monitor.state_dict()
-    before = held["table"].clone()
+    state = monitor.state_dict()
+    before = state["table"].clone()
     resumed = GeometryMonitor(GEOMETRY)
     resumed.persistent(True)
-    resumed.load_state_dict(held)
+    resumed.load_state_dict(state)
     fed(resumed, rows[40:], labels[40:])
-    assert torch.equal(held["table"], before)
+    assert torch.equal(state["table"], before)
     assert resumed.compute() == fed(monitor, rows[40:], labels[40:]).compute()
     assert not GeometryMonitor(GEOMETRY, class_names=GEOMETRY.names).state_dict()
 

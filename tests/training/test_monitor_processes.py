@@ -27,9 +27,9 @@ def geometry():
 
 
 def batches(rank):
-    """Other features and labels on each process.
+    """Features and labels that differ between the processes.
 
-    Ignored labels, rows that are not finite, and on one a class that the other lacks.
+    With ignored labels, rows that are not finite, and a class that only one of them has.
     """
     generator = torch.Generator().manual_seed(rank)
     for _ in range(STEPS):
@@ -42,21 +42,21 @@ def batches(rank):
 def process(rank, folder):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    found = {}
+    answers = {}
     for name, options in OPTIONS.items():
         monitor = GeometryMonitor(geometry(), **options)
         for step, (rows, labels) in enumerate(batches(rank)):
             monitor.update(rows, labels)
             if step == STEPS // 2:
                 # A log in between changes nothing.
-                found[f"{name}, half"] = monitor.compute()
+                answers[f"{name}, half"] = monitor.compute()
         own = monitor.table.clone()
-        found[name] = monitor.compute()
+        answers[name] = monitor.compute()
         torch.testing.assert_close(
             monitor.table, own, rtol=0, atol=0, equal_nan=True
         )  # as before the processes added up
         with monitor.sync_context():
-            found[f"{name}, gram"] = monitor.class_gram().tolist()
+            answers[f"{name}, gram"] = monitor.class_gram().tolist()
     # A process without a batch does not know the length of the rows.
     for name, options in {"one, lazy": {}, "one, dim": {"dim": 8}}.items():
         monitor = GeometryMonitor(geometry(), **options)
@@ -64,10 +64,10 @@ def process(rank, folder):
             monitor.update(*next(batches(0)))
         else:
             monitor._update_count = 1  # or it warns
-        found[name] = monitor.compute()
+        answers[name] = monitor.compute()
     torch.distributed.destroy_process_group()
     with open(f"{folder}/{rank}.json", "w", encoding="utf-8") as stream:
-        json.dump(found, stream)
+        json.dump(answers, stream)
 
 
 def together(options, steps):

@@ -1,7 +1,4 @@
-"""The figures on shuffled epochs in the docs.
-
-Their formula against all batches counted out, their table against a new run.
-"""
+"""The docs on shuffled epochs: their formula against a count of all batches, their table against a new run."""
 
 from __future__ import annotations
 
@@ -35,8 +32,8 @@ def test_every_batch_counted_out(script, counts, size, temperature):
             labels = torch.arange(3).repeat_interleave(torch.tensor(drawn))
             total += ways * loss(means[labels][:, None].expand(-1, 2, -1), labels).item()
     gram = (means @ means.T).fill_diagonal_(1.0)
-    found = script.shuffled_risk(gram, counts, size, temperature).item()
-    assert found == pytest.approx(total / math.comb(sum(counts), size), rel=1e-11)
+    value = script.shuffled_risk(gram, counts, size, temperature).item()
+    assert value == pytest.approx(total / math.comb(sum(counts), size), rel=1e-11)
 
 
 def test_the_page_holds_the_figures(script):

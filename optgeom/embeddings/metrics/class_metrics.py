@@ -18,7 +18,8 @@ import scipy.linalg
 from scipy.spatial.distance import cdist
 
 from optgeom._numerics import EPS, Array, arccos_clipped, blocks
-from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.first_pass import ClassMoments
+from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.errors import InvalidInputError
 
 

@@ -9,11 +9,9 @@ from typing import Any
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
-from optgeom.embeddings.moments.first_pass import FirstPass
-from optgeom.embeddings.moments.row_sample import said_name, source_parts
-from optgeom.embeddings.moments.second_pass import SecondPass, from_single_pass
-from optgeom.embeddings.moments.source import Source
+from optgeom.embeddings.moments.first_pass import ClassMoments, FirstPass
+from optgeom.embeddings.moments.second_pass import SecondPass, WithinClass, from_single_pass
+from optgeom.embeddings.moments.source import Source, display_name, source_parts
 from optgeom.embeddings.moments.unit_rows import NormSpread, UnitRows
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.errors import OptGeomError
@@ -140,12 +138,12 @@ def collect(
     _, place, notes = first.names.finish()
     if first.images is not None:
         # All images are in memory: the second pass is over them, whether the source can be read again or not.
-        second = SecondPass(moments, ignore, said_name(source))
+        second = SecondPass(moments, ignore, display_name(source))
         second.update_images(first.images, place)
         within = second.finish()
     elif twice:
         again = replace(reading, moments=moments, directions=class_directions(moments).vectors)
-        total = SecondPass(moments, ignore, said_name(source), again.directions)
+        total = SecondPass(moments, ignore, display_name(source), again.directions)
         second = _merged(_run(_read_second, again, units, workers, dask), total)
         within = second.finish()
     else:
@@ -209,7 +207,7 @@ def _read_first(reading: _Reading, unit: _Unit) -> FirstPass:
             total_scatter=reading.total_scatter,
             sample=reading.sample,
             seeds=reading.seeds,
-            source=said_name(source),
+            source=display_name(source),
             shard=shard,
         )
         for batch in source.batches(reading.rows or _rows_at_once(source)):
@@ -226,7 +224,7 @@ def _read_second(reading: _Reading, unit: _Unit) -> SecondPass:
     assert reading.moments is not None
     state = SecondPass(reading.moments, reading.ignore, directions=reading.directions)
     for source in unit.shards:
-        state.begin(said_name(source))
+        state.begin(display_name(source))
         for batch in source.batches(reading.rows or _rows_at_once(source)):
             state.update(batch)
     return state

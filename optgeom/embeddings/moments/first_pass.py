@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks
-from optgeom.embeddings.moments.class_moments import ClassMoments
 from optgeom.embeddings.moments.image_table import ImageTable, distinct_ids
 from optgeom.embeddings.moments.row_sample import RowSample
 from optgeom.embeddings.moments.source import Batch
@@ -37,6 +37,31 @@ from optgeom.inputs.labels import ClassNames
 _PRODUCT_ENTRIES = 2**20
 _ROWS_PER_CLASS = 4
 _FEWEST_ROWS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMoments:
+    """First pass: sums over the images of each class.
+
+    Attributes
+    ----------
+    names : tuple of str, length C
+        Classes that occur, in class order (as `labels.encode` orders them).
+    counts : (C,) int64
+        Images of each class, n_c.
+    sums : (C, d)
+        sum_i z_i.
+    squares : (C,)
+        sum_i |z_i|^2; n_c where every image is one row.
+    total_scatter : (d, d) or None
+        sum_i z_i z_i' over all images; only where it was asked for (sources that cannot be read twice).
+    """
+
+    names: tuple[str, ...]
+    counts: npt.NDArray[np.int64]
+    sums: Array
+    squares: Array
+    total_scatter: Array | None = None
 
 
 class FirstPass:

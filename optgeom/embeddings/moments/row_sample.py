@@ -16,7 +16,7 @@ import numpy.typing as npt
 from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.moments.image_table import distinct_ids
-from optgeom.embeddings.moments.source import Source
+from optgeom.embeddings.moments.source import Source, display_name, source_parts
 from optgeom.embeddings.moments.unit_rows import Faults, UnitRows, check_length, embeddings_of, unit_views
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.labels import ClassNames
@@ -146,7 +146,7 @@ def sample_rows(source: Source, names: Sequence[str], size: int, seed: int) -> U
     total = RowSample(size, seed)
     same = np.arange(len(names))
     for shard, part in enumerate(sources):
-        name = said_name(part)
+        name = display_name(part)
         sample, labels = RowSample(size, seed, shard), ClassNames(source=name)
         for batch in part.batches(_ROWS_AT_ONCE):
             rows = embeddings_of(batch, name)
@@ -163,17 +163,6 @@ def sample_rows(source: Source, names: Sequence[str], size: int, seed: int) -> U
                 )
         total.merge(sample, same)
     return total.finish(same)
-
-
-def source_parts(source: Source) -> list[Source]:
-    """The shards of a source, or the source itself where it has none."""
-    shards = getattr(source, "shards", None)
-    return list(shards()) if callable(shards) else [source]
-
-
-def said_name(source: Source) -> str:
-    """The name for messages, empty for what is a parameter (`embeddings`), which the message names anyway."""
-    return "" if source.name.startswith("`") else source.name
 
 
 def scramble(values: npt.NDArray[np.uint64], salt: np.uint64) -> npt.NDArray[np.uint64]:

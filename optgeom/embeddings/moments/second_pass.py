@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks
-from optgeom.embeddings.moments.class_moments import ClassMoments, WithinClass
+from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.image_table import ImageTable
 from optgeom.embeddings.moments.source import Batch
 from optgeom.embeddings.moments.unit_rows import check_length, embeddings_of, unit_images
@@ -31,6 +32,31 @@ _PROJECTED_AT_ONCE = 2**19  # entries of a block of projections, 4 MiB
 _OUTER_AT_ONCE = (
     2**22
 )  # entries of a block of rows, 32 MiB: many rows of a class at once, so that adding (d, d) matrices is cheap
+
+
+@dataclass(frozen=True, eq=False)
+class WithinClass:
+    """Second pass: covariances within classes.
+
+    With m_c the class mean, S_c = sum_i (z_i - m_c)(z_i - m_c)' / (n_c - 1), u_c = m_c / rho_c the direction of a class
+    (the one that the statistics use) and P_c = I - u_c u_c'.
+
+    Attributes
+    ----------
+    pooled : (d, d)
+        sum_c (n_c - 1) S_c / sum_c (n_c - 1).
+    traces : (C,)
+        tr S_c; nan where n_c = 1.
+    full : (C, d, d) or None
+        S_c (nan where n_c = 1), only while C d^2 <= 2^24.
+    projected : (C, C) or None
+        u_e' P_c S_c P_c u_e at [c, e], exactly, from the projections of all rows; None after a single pass.
+    """
+
+    pooled: Array
+    traces: Array
+    full: Array | None = None
+    projected: Array | None = None
 
 
 class SecondPass:

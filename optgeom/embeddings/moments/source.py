@@ -52,3 +52,14 @@ class Source(Protocol):
     def batches(self, rows: int) -> Iterator[Batch]:
         """Batches of at most `rows` rows, in order."""
         ...
+
+
+def source_parts(source: Source) -> list[Source]:
+    """The shards of a source, or the source itself where it has none."""
+    shards = getattr(source, "shards", None)
+    return list(shards()) if callable(shards) else [source]
+
+
+def display_name(source: Source) -> str:
+    """The name for messages, empty for what is a parameter (`embeddings`), which the message names anyway."""
+    return "" if source.name.startswith("`") else source.name

@@ -1,21 +1,19 @@
-"""CSV and TSV files, block by block: numbered columns, a column of vectors as text, or numbers without a header."""
+"""CSV and TSV files, block by block: numbered columns, vectors as text, or numbers without a header."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optgeom.embeddings.readers.arrow_rows import RaggedError, need_pyarrow, to_block
-from optgeom.embeddings.readers.columns import Layout, find_layout
-from optgeom.embeddings.readers.csv_faults import find_faults
+from optgeom.embeddings.readers.arrow_tables import RaggedError, need_pyarrow, size_of, to_block
 from optgeom.embeddings.readers.file_source import Block
-from optgeom.embeddings.readers.names import Wanted
-from optgeom.embeddings.readers.text_vectors import size_of
+from optgeom.embeddings.readers.layout import Layout, Wanted, find_layout
 from optgeom.embeddings.readers.values import no_rows, unreadable
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import excerpt
 from optgeom.inputs.tables import is_number
 
 # Bytes parsed at once: a row must fit, and rows of 10^5 numbers do.
@@ -174,3 +172,72 @@ def _first_cells(path: str, delimiter: str) -> tuple[list[str], int]:
     if cells is None:
         raise no_rows(path)
     return cells, number
+
+
+def find_faults(
+    path: str, delimiter: str, columns: Sequence[str], skip: int, layout: Layout, size: int, reason: str
+) -> InvalidInputError:
+    """The error that names the first bad line and counts them all.
+
+    Parameters
+    ----------
+    path, delimiter, columns, skip, layout, size
+        As in `csv_table.CsvContent`; `size` 0 where the length of the vectors is not known yet.
+    reason : str
+        What the parser said, for faults that are not found here.
+    """
+    first, more = None, 0
+    try:
+        for number, cells in _lines(path, delimiter, skip):
+            fault = _fault(cells, columns, layout, size)
+            if fault and first is None:
+                first = f"line {number} {fault}"
+            elif fault:
+                more += 1
+    except (csv.Error, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+    if first is None:
+        return InvalidInputError(
+            f"{path}: the file cannot be read as a table: {' '.join(reason.split())} (save it again)"
+        )
+    others = f"so are {more} other lines: " if more else ""
+    return InvalidInputError(f"{path}: {first} ({others}correct or drop {'them' if more else 'the line'})")
+
+
+def _lines(path: str, delimiter: str, skip: int) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the number of their first line, from 1."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        number = 1
+        for cells in reader:
+            if cells and reader.line_num > skip:
+                yield number, cells
+            number = reader.line_num + 1
+
+
+def _fault(cells: list[str], columns: Sequence[str], layout: Layout, size: int) -> str | None:
+    if len(cells) != len(columns):
+        return f"must have {len(columns)} cells; got {len(cells)}"
+    if not layout.whole:
+        for name in layout.vectors:
+            cell = cells[columns.index(name)].strip()
+            if not is_number(cell):
+                return f"must have a number in column {name!r}; got {_shown(cell)}"
+        return None
+    if not size:
+        return None
+    name = layout.vectors[0]
+    cell = cells[columns.index(name)]
+    found = size_of(cell)
+    if found is None:
+        hint = " (numpy shortened it, so that its numbers are lost)" if "..." in cell else ""
+        return f"must have a vector in column {name!r}; got {_shown(cell)}{hint}"
+    return (
+        None
+        if found == size
+        else f"must have a vector of {size} numbers in column {name!r}, as the first row; got {found} numbers"
+    )
+
+
+def _shown(text: str) -> str:
+    return excerpt(text) if text else "an empty cell"

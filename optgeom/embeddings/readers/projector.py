@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optgeom.embeddings.readers.columns import check_named
 from optgeom.embeddings.readers.csv_table import open_csv
 from optgeom.embeddings.readers.file_source import FileSource
-from optgeom.embeddings.readers.names import Wanted, listing
+from optgeom.embeddings.readers.layout import Wanted, check_named, listing
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.tables import LABEL_COLUMNS, read_text
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom.embeddings.readers.file_source import Block
-from optgeom.embeddings.readers.names import Header, Wanted, choose, label_shaped
+from optgeom.embeddings.readers.layout import Header, Wanted, choose, label_shaped
 from optgeom.embeddings.readers.values import as_rows, column, from_bfloat16, label_column, unreadable
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.tables import load_json

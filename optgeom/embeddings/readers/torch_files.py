@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom.embeddings.readers.file_source import Block
-from optgeom.embeddings.readers.names import Chosen, Header, OfHeader, Wanted, choose, label_shaped
+from optgeom.embeddings.readers.layout import Chosen, Header, OfHeader, Wanted, choose, label_shaped
 from optgeom.embeddings.readers.values import as_rows, column, from_tensor, is_tensor, label_column, unreadable
 from optgeom.errors import InvalidInputError, MissingDependencyError
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import EPS, Array, freeze
-from optgeom.embeddings.moments.class_moments import ClassMoments
+from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.errors import InvalidInputError
 
 

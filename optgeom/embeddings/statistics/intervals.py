@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array, freeze
-from optgeom.embeddings.moments.class_moments import WithinClass
+from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.errors import InvalidInputError
 

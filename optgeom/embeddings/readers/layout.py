@@ -1,15 +1,137 @@
-"""Which columns of a table are the vector, the label and the group id."""
+"""Which arrays or columns of a file are the vectors, the labels and the group ids."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from optgeom.embeddings.readers.names import Wanted, listing
+import numpy as np
+
+from optgeom.embeddings.readers.values import SHAPES, check_embeddings, counts_differ
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import first_of
 from optgeom.inputs.tables import LABEL_COLUMNS
+
+PAIRS = (("x", "y"), ("embeddings", "labels"), ("features", "targets"), ("data", "targets"))
+VECTORS = ("x", "embeddings", "features", "data", "embedding", "feature", "feats", "vectors", "vector")
+
+
+@dataclass(frozen=True)
+class Header:
+    """Shape and type of an array that is not read yet; a list has the type of its entries."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class OfHeader:
+    """A content whose rows are counted in the header of its array."""
+
+    header: Header
+
+    @property
+    def num_rows(self) -> int:
+        return self.header.shape[0]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.header.shape[1:]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Names that the user gave, for arrays or columns; None where they are to be found."""
+
+    vector: str | None = None
+    label: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Names of the arrays to read."""
+
+    vector: str
+    label: str | None
+    group: str | None
+
+
+def choose(path: str, arrays: Mapping[str, Header], wanted: Wanted) -> Chosen:
+    """Choose by name, and by shape where no name is known; check what can be checked before reading.
+
+    Parameters
+    ----------
+    path : str
+        For messages.
+    arrays : mapping of str to Header
+        All arrays of the file.
+    wanted : Wanted
+        What the user named.
+    """
+    lower = {name.lower(): name for name in arrays}
+    vector, label = _pair(lower) if wanted.vector is None and wanted.label is None else (None, None)
+    vector = wanted.vector or vector or _vector(path, arrays, lower)
+    label = (
+        wanted.label
+        or label
+        or next((lower[word] for word in LABEL_COLUMNS if word in lower and lower[word] != vector), None)
+    )
+    for parameter, name in (("vector_column", vector), ("label_column", label), ("group_column", wanted.group)):
+        if name is not None and name not in arrays:
+            raise InvalidInputError(
+                f"{path}: `{parameter}` must be an array of the file; got {name!r} among {listing(arrays)} (name one)"
+            )
+    held = arrays[vector]
+    check_embeddings(f"{path}: the array {vector!r}" if vector else f"{path}: the embeddings", held.shape, held.dtype)
+    for what, name in (("the labels", label), ("the groups", wanted.group)):
+        if name is None:
+            continue
+        if arrays[name].dtype.hasobject:
+            raise InvalidInputError(
+                f"{path}: {what} {name!r} must be numbers or text; got Python objects, which need pickle and are never unpickled "
+                "(save y.astype(str) or y.astype(int) instead)"
+            )
+        length = arrays[name].shape[0] if arrays[name].shape else 0
+        if length != held.shape[0]:
+            raise counts_differ(f"{path}: {what} {name!r}", length, held.shape[0])
+    return Chosen(vector, label, wanted.group)
+
+
+def label_shaped(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Arrays that may be labels: columns, or, where there is none, tables, which may be (n, 1) or one-hot."""
+    columns = [name for name, shape in shapes.items() if len(shape) == 1]
+    return columns or [name for name, shape in shapes.items() if len(shape) == 2]
+
+
+def listing(names: Mapping[str, Header] | list[str]) -> str:
+    """Names for a message, those of arrays with their shapes."""
+    shown = [f"{name} {names[name].shape}" if isinstance(names, Mapping) else name for name in names]
+    return first_of(shown, 10) or "nothing"
+
+
+def _pair(lower: Mapping[str, str]) -> tuple[str | None, str | None]:
+    return next(((lower[x], lower[y]) for x, y in PAIRS if x in lower and y in lower), (None, None))
+
+
+def _vector(path: str, arrays: Mapping[str, Header], lower: Mapping[str, str]) -> str:
+    known = [lower[word] for word in VECTORS if word in lower]
+    if len(known) == 1 or len(arrays) == 1:
+        return (known or list(arrays))[0]
+    tables = known or [name for name, held in arrays.items() if len(held.shape) in (2, 3) and held.dtype.kind in "fiub"]
+    if len(tables) == 1:
+        return tables[0]
+    if not tables:
+        raise InvalidInputError(
+            f"{path}: the embeddings must be an array of shape {SHAPES}; got {listing(arrays)} (save one as `X`)"
+        )
+    raise InvalidInputError(
+        f"{path}: the embeddings must be one array; got several that could be: {listing({name: arrays[name] for name in tables})} "
+        "(choose by `vector_column`, or name it `X`)"
+    )
+
 
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.DOTALL)
 
