@@ -86,10 +86,9 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 def alternate(
     calls: Mapping[str, Callable[[], Any]], repeats: Mapping[str, int]
 ) -> Iterator[tuple[str, int, float, Any]]:
-    """Run rivals in turns, in one process: (name, repeat, seconds, result), the result being the exception where one
-    was raised.
+    """Run rivals in turns, in one process: (name, repeat, seconds, result or the exception raised).
 
-    Every second round goes backwards, so that nobody always runs on the caches that the same rival left behind.
+    Every second round goes backwards, so that a rival does not always run on the caches that the same one left.
     """
     for turn in range(max(repeats.values())):
         names = [name for name in calls if turn < repeats[name]]

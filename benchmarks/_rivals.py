@@ -134,15 +134,15 @@ def oblique(program: RowsProgram, gradient_norm: float = 1e-6, limit: float = LI
     manifold = pymanopt.manifolds.Oblique(n, n)
     rows = program.weights[:, None]
     linear = 0.0 if program.linear is None else program.linear
-    held: dict[str, Any] = {}
+    cache: dict[str, Any] = {}
 
     def at(v: Array) -> tuple[Array, Array]:
-        """Softmax of the rows and the symmetric gradient with respect to A, once for all Hessian products at a point."""
-        if held.get("v") is not v:
+        """Softmax of the rows and symmetric gradient with respect to A, computed once per point."""
+        if cache.get("v") is not v:
             shares = program.shares(v.T @ v)
             force = (rows * shares - linear) / tau
-            held.update(v=v, found=(shares, force + force.T))
-        return held["found"]  # type: ignore[no-any-return]
+            cache.update(v=v, value=(shares, force + force.T))
+        return cache["value"]  # type: ignore[no-any-return]
 
     @pymanopt.function.numpy(manifold)  # type: ignore[untyped-decorator]
     def cost(v: Array) -> float:

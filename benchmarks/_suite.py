@@ -1,4 +1,4 @@
-"""What a table is: hypothesis, measurement and how its rows are told; and how much work a measurement is."""
+"""What a table is: hypothesis, measurement, how its rows are rendered, and how much work a measurement is."""
 
 from __future__ import annotations
 

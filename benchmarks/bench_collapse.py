@@ -57,19 +57,24 @@ def against(
 
 TABLES = (
     Table(
-        "collapse-clarabel", "Collapsed geometries against CVXPY + Clarabel",
+        "collapse-clarabel",
+        "Collapsed geometries against CVXPY + Clarabel",
         "The rank that is left is low, and a low-rank method uses it.",
         partial(against, tuple(CLARABEL), lambda effort: conic_rival("CLARABEL"), RIVAL_REPEATS),
         partial(_tables.versus, targets={(name(problem), problem[2]): least for problem, least in CLARABEL.items()}),
     ),
     Table(
-        "collapse-pymanopt", "Collapsed geometries against pymanopt",
+        "collapse-pymanopt",
+        "Collapsed geometries against pymanopt",
         "A preconditioner and a staircase of ranks beat a trust region that starts at rank C. No target was set.",
-        partial(against, PYMANOPT, oblique_rivals, 1), partial(_tables.versus, targets={}),
+        partial(against, PYMANOPT, oblique_rivals, 1),
+        partial(_tables.versus, targets={}),
     ),
     Table(
-        "collapse-large", "Larger collapsed geometries", "A certified collapsed geometry of a thousand classes is a matter of seconds.",
+        "collapse-large",
+        "Larger collapsed geometries",
+        "A certified collapsed geometry of a thousand classes is a matter of seconds.",
         partial(against, tuple(ALONE), lambda effort: {}, 0),
         partial(_tables.within, targets={(name(problem), problem[2]): (most, 1e-9) for problem, most in ALONE.items()}),
     ),
-)  # fmt: skip
+)

@@ -51,14 +51,12 @@ CURVES: dict[str, tuple[Curve, ...]] = {
         Curve("1e7 classes", "groups-7", (10, 20, 50, 100, 200, 500, 1000), (10, 100), (5,)),
         Curve("1e5 classes", "groups-5", (10, 20, 50, 100, 200, 500, 1000), (10, 100), (5,)),
     ),
-    "negatives": (
-        Curve("100 classes", "negatives", tuple(10**power for power in range(8)), (1, 100, 10**4), (1, 10)),
-    ),
+    "negatives": (Curve("100 classes", "negatives", tuple(10**power for power in range(8)), (1, 100, 10**4), (1, 10)),),
     "samples": (
         Curve("labels in 3 dimensions", "samples-3", (30, 60, 100, 200, 500, 1000, 2000), (30, 60), (10, 20)),
         Curve("labels in 1 dimension", "samples-1", (30, 60, 100, 200, 500), (30, 60), (10, 20)),
     ),
-}  # fmt: skip
+}
 
 
 def problem(make: str, size: int) -> tuple[Callable[[], Any], Loss | None]:
@@ -153,12 +151,28 @@ def table(name: str, title: str, hypothesis: str, size: str) -> Table:
 
 
 TABLES = (
-    table("classes", "Growth with the number of classes, all distinct (zipf), temperature 0.1",
-          "Time grows at most like the cube of C and memory like its square.", "number of classes C"),
-    table("groups", "Growth with the number of groups of equal classes, SupCon limit, temperature 0.1",
-          "Solving costs what the groups cost; what grows with the classes is the list of which group each is in.", "number of groups G"),
-    table("negatives", "Growth with the number of negatives, InfoNCE, temperature 0.1",
-          "The integral over the negatives costs about the same for every k.", "number of negatives k"),
-    table("samples", "Growth with the number of samples, y-Aware weights, temperature 0.5",
-          "The cost follows the rank of the optimum, which depends on the labels more than on n.", "number of samples n"),
-)  # fmt: skip
+    table(
+        "classes",
+        "Growth with the number of classes, all distinct (zipf), temperature 0.1",
+        "Time grows at most like the cube of C and memory like its square.",
+        "number of classes C",
+    ),
+    table(
+        "groups",
+        "Growth with the number of groups of equal classes, SupCon limit, temperature 0.1",
+        "Solving costs what the groups cost; what grows with the classes is the list of which group each is in.",
+        "number of groups G",
+    ),
+    table(
+        "negatives",
+        "Growth with the number of negatives, InfoNCE, temperature 0.1",
+        "The integral over the negatives costs about the same for every k.",
+        "number of negatives k",
+    ),
+    table(
+        "samples",
+        "Growth with the number of samples, y-Aware weights, temperature 0.5",
+        "The cost follows the rank of the optimum, which depends on the labels more than on n.",
+        "number of samples n",
+    ),
+)

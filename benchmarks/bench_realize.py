@@ -1,5 +1,4 @@
-"""Weighted InfoNCE: time of realize, weights to certified optimum, against CVXPY and pymanopt and towards targets for
-more samples.
+"""Weighted InfoNCE: time from weights to certified optimum, against CVXPY and pymanopt, and targets for more samples.
 
 Labels are `numpy.random.default_rng(0).normal(size=(n, dim))` with y-Aware weights exp(-|yi - yj|^2/2) and cosine
 similarity, except under `realize-classes`.
@@ -199,26 +198,47 @@ def target_table(name: str, title: str, hypothesis: str) -> Table:
     )
 
 
-CONIC = "The optimum has low rank; a low-rank method with a dual bound reaches a certificate sooner than a general conic solver."
+CONIC = (
+    "The optimum has low rank; a low-rank method with a dual bound reaches a certificate sooner than a general conic "
+    "solver."
+)
 TABLES = (
     rival_table(
-        "clarabel", "Inconsistent y-Aware weights against CVXPY + Clarabel", CONIC, lambda effort: conic_rival("CLARABEL", by_rows=True)
+        "clarabel",
+        "Inconsistent y-Aware weights against CVXPY + Clarabel",
+        CONIC,
+        lambda effort: conic_rival("CLARABEL", by_rows=True),
     ),
-    rival_table("scs", "Inconsistent y-Aware weights against CVXPY + SCS", f"{CONIC} No target was set.",
-                lambda effort: conic_rival("SCS", by_rows=True)),
     rival_table(
-        "pymanopt", "Inconsistent y-Aware weights against pymanopt",
-        "A row-block preconditioner and a staircase of ranks reach a certificate sooner than a plain trust region at rank n. "
-        "No target was set.", oblique_rivals,
+        "scs",
+        "Inconsistent y-Aware weights against CVXPY + SCS",
+        f"{CONIC} No target was set.",
+        lambda effort: conic_rival("SCS", by_rows=True),
+    ),
+    rival_table(
+        "pymanopt",
+        "Inconsistent y-Aware weights against pymanopt",
+        "A row-block preconditioner and a staircase of ranks reach a certificate sooner than a plain trust region "
+        "at rank n. No target was set.",
+        oblique_rivals,
     ),
     target_table("inconsistent", "Inconsistent y-Aware weights", "Hundreds of samples are certified in seconds."),
-    target_table("near", "Nearly realizable y-Aware weights", "So are the hard cases, whose optimum has nearly full rank."),
+    target_table(
+        "near", "Nearly realizable y-Aware weights", "So are the hard cases, whose optimum has nearly full rank."
+    ),
     target_table("large", "Two thousand samples", "Two thousand samples are certified in minutes, judged in seconds."),
     Table(
-        "realize-classes", "Soft SupCon, many samples of few classes, from the labels on", "Equal samples are one group.", many_samples,
+        "realize-classes",
+        "Soft SupCon, many samples of few classes, from the labels on",
+        "Equal samples are one group.",
+        many_samples,
         partial(
-            _tables.within, size="n",
-            targets={(f"100 classes, {word} the border", 50_000): (FULL.classes[2], TOLERANCE) for word in ("below", "beyond")},
+            _tables.within,
+            size="n",
+            targets={
+                (f"100 classes, {word} the border", 50_000): (FULL.classes[2], TOLERANCE)
+                for word in ("below", "beyond")
+            },
         ),
     ),
-)  # fmt: skip
+)

@@ -1,7 +1,6 @@
-"""Distance geometry against scikit-learn's metric multidimensional scaling (SMACOF), which minimises stress and not the
-loss.
+"""Distance geometry against scikit-learn's metric multidimensional scaling (SMACOF).
 
-Everybody starts from the matrix of weights and is judged by the points that come out: their distances against the
+SMACOF minimises stress, not the loss. Both start from the matrix of weights and are judged by the points that come out: their distances against the
 target distances, and their loss, recomputed, with the certificate of the weighted program. Target distances are |y_i -
 y_j| (Euclidean similarity) or chords sqrt(2 - 2 cos) of the target cosines. For cosines, the points of MDS are put on
 the sphere that fits them best.
@@ -160,8 +159,11 @@ def render(rows: Sequence[Row]) -> str:
 
 TABLES = (
     Table(
-        "realize-mds", "Distance geometry against scikit-learn MDS",
-        "Targets that points can have are recovered exactly, as by SMACOF from a classical start, not from a random one; where no points "
-        "have them, the least stress is not the least loss.", measure, render,
+        "realize-mds",
+        "Distance geometry against scikit-learn MDS",
+        "Targets that points can have are recovered exactly, as by SMACOF from a classical start, not from a random "
+        "one; where no points have them, the least stress is not the least loss.",
+        measure,
+        render,
     ),
-)  # fmt: skip
+)

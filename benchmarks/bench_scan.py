@@ -105,7 +105,11 @@ def render(rows: Sequence[Row]) -> str:
 
 TABLES = (
     Table(
-        "scan", "Phase diagrams, 10 classes", "A picture of 6000 cells takes a minute; cells are independent, so a second worker helps and "
-        "the time is linear in their number.", measure, render,
+        "scan",
+        "Phase diagrams, 10 classes",
+        "A picture of 6000 cells takes a minute; cells are independent, so a second worker "
+        "helps and the time is linear in their number.",
+        measure,
+        render,
     ),
-)  # fmt: skip
+)

@@ -245,38 +245,60 @@ TARGETS = Targets()
 EIGH = 6.0
 FINITE_K = {1000: (15.0, 1024.0)}  # seconds, MiB
 MANY = {(f"650 groups, ClassDistribution.{how}", 10**7): (3.0, math.nan) for how in ("from_groups", "from_counts")}
-CONIC = "The structure of the optimum (one linear relation between the class means) beats a general conic solver, more so the more classes."
+CONIC = (
+    "The structure of the optimum (one linear relation between the class means) beats a general conic solver, "
+    "more so the more classes."
+)
 
 TABLES = (
     Table(
-        "speed-clarabel", "Class means against CVXPY + Clarabel, SupCon limit, all classes distinct", CONIC,
-        partial(against, "clarabel", lambda effort: conic_rival("CLARABEL")), partial(_tables.versus, targets=TARGETS.of("clarabel")),
+        "speed-clarabel",
+        "Class means against CVXPY + Clarabel, SupCon limit, all classes distinct",
+        CONIC,
+        partial(against, "clarabel", lambda effort: conic_rival("CLARABEL")),
+        partial(_tables.versus, targets=TARGETS.of("clarabel")),
     ),
     Table(
-        "speed-scs", "Class means against CVXPY + SCS, SupCon limit, all classes distinct", CONIC,
-        partial(against, "scs", lambda effort: conic_rival("SCS")), partial(_tables.versus, targets=TARGETS.of("scs")),
+        "speed-scs",
+        "Class means against CVXPY + SCS, SupCon limit, all classes distinct",
+        CONIC,
+        partial(against, "scs", lambda effort: conic_rival("SCS")),
+        partial(_tables.versus, targets=TARGETS.of("scs")),
     ),
     Table(
-        "speed-pymanopt", "Class means against pymanopt, SupCon limit, all classes distinct",
-        "A first-order condition in logarithms reaches a certificate sooner than a trust region on the oblique manifold, whose Hessian is "
-        "singular at an optimum of rank C - 1. No target was set.",
-        partial(against, "pymanopt", oblique_rivals), partial(_tables.versus, targets=TARGETS.of("pymanopt")),
+        "speed-pymanopt",
+        "Class means against pymanopt, SupCon limit, all classes distinct",
+        "A first-order condition in logarithms reaches a certificate sooner than a trust region on the oblique "
+        "manifold, whose Hessian is singular at an optimum of rank C - 1. No target was set.",
+        partial(against, "pymanopt", oblique_rivals),
+        partial(_tables.versus, targets=TARGETS.of("pymanopt")),
     ),
     Table(
-        "speed-eigh", "Class means against one `scipy.linalg.eigh`, SupCon limit, temperature 0.1",
-        "A certified solve costs a few eigendecompositions of the same matrix.", against_eigh, partial(_tables.eigh, most=EIGH),
+        "speed-eigh",
+        "Class means against one `scipy.linalg.eigh`, SupCon limit, temperature 0.1",
+        "A certified solve costs a few eigendecompositions of the same matrix.",
+        against_eigh,
+        partial(_tables.eigh, most=EIGH),
     ),
     Table(
-        "speed-finite-k", "Finitely many negatives, in a fresh process",
-        "The exact expectation over 4096 negatives and 1000 classes is a matter of seconds and of less than a gigabyte.",
-        finite_negatives, partial(_tables.finite_negatives, targets=FINITE_K),
+        "speed-finite-k",
+        "Finitely many negatives, in a fresh process",
+        "The exact expectation over 4096 negatives and 1000 classes takes seconds and less than a gigabyte.",
+        finite_negatives,
+        partial(_tables.finite_negatives, targets=FINITE_K),
     ),
     Table(
-        "speed-many-classes", "Ten million classes, construction included; SupCon limit, temperature 0.1",
-        "Equal classes are one group: the cost is that of the groups.", many_classes, partial(_tables.within, targets=MANY),
+        "speed-many-classes",
+        "Ten million classes, construction included; SupCon limit, temperature 0.1",
+        "Equal classes are one group: the cost is that of the groups.",
+        many_classes,
+        partial(_tables.within, targets=MANY),
     ),
     Table(
-        "speed-growth", "Twice the classes, all distinct; SupCon limit, temperature 0.1",
-        "Time grows no faster than the cube, memory no faster than the square of the classes.", doubling, _tables.doubling,
+        "speed-growth",
+        "Twice the classes, all distinct; SupCon limit, temperature 0.1",
+        "Time grows no faster than the cube, memory no faster than the square of the classes.",
+        doubling,
+        _tables.doubling,
     ),
-)  # fmt: skip
+)

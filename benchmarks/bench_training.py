@@ -1,5 +1,4 @@
-"""Training in torch: how long do losses and the monitor take, and how much memory, beside the implementation that
-people use?
+"""Training in torch: time and memory of losses and the monitor, beside the implementation that people use.
 
 Rivals run in turns on one core, and a ratio is the median of the ratios of neighbouring runs; where there are pairs
 beside less than a tenth of a core of other work (Linux), only they count. Value and gradient are compared in float64,
@@ -283,10 +282,25 @@ def _line(name: str, rows: Sequence[Row]) -> list[str]:
 
 
 TABLES = (
-    Table("training-loss", "SupCon in torch, forward and backward", "Blocks of rows beat a matrix, with the same value and gradient.",
-          of_loss, partial(render, "loss")),
-    Table("training-memory", "The same step, memory beyond what was there before", "A matrix of all pairs need not exist.",
-          of_memory, partial(render, "memory")),
-    Table("training-monitor", "Update of the monitor, beside a training step of an MLP", "Watching costs nothing that one would notice.",
-          of_monitor, partial(render, "monitor")),
-)  # fmt: skip
+    Table(
+        "training-loss",
+        "SupCon in torch, forward and backward",
+        "Blocks of rows beat a matrix, with the same value and gradient.",
+        of_loss,
+        partial(render, "loss"),
+    ),
+    Table(
+        "training-memory",
+        "The same step, memory beyond what was there before",
+        "A matrix of all pairs need not exist.",
+        of_memory,
+        partial(render, "memory"),
+    ),
+    Table(
+        "training-monitor",
+        "Update of the monitor, beside a training step of an MLP",
+        "Watching costs nothing that one would notice.",
+        of_monitor,
+        partial(render, "monitor"),
+    ),
+)

@@ -1,8 +1,7 @@
-"""Validation of trained embeddings: time and memory of a pass over a file, the gain of a second worker, and the whole
-command.
+"""Validation of trained embeddings: time and memory of passes over a file, a second worker, and the whole command.
 
 The file is made in a temporary folder (2 GB) and read once before anything is measured, so that it lies in the cache of
-the system. Rivals run in turns, one BLAS thread a process, and a ratio is the median of the ratios of neighbouring
+the system. Rivals run in turns, one BLAS thread per process, and a ratio is the median of the ratios of neighbouring
 runs. Every run says how many cores other programs kept busy meanwhile (Linux; empty elsewhere); where there are pairs
 with less than a tenth of a core, only they count.
 """
@@ -41,7 +40,7 @@ TARGETS = {"first": 2.5, "memory": 400.0, "workers": 1.6, "labels": 5e-3, "repor
 
 @dataclass(frozen=True)
 class Plan:
-    """Rows and classes of the file, rows of each of the eight shards, repeats by table, labels, and rows of what is validated."""
+    """Rows and classes of the file, rows per shard (eight), repeats by table, labels, rows of what is validated."""
 
     rows: int
     classes: int
@@ -268,10 +267,25 @@ def table(name: str, title: str, hypothesis: str, made: Callable[[Effort, Path],
 
 
 TABLES = (
-    table("first", "First pass against a plain sum", "Reading dominates: norms, unit rows and class sums take at most 2.5 times as long as "
-          "the plain sum of the same file over chunks.", of_first),
+    table(
+        "first",
+        "First pass against a plain sum",
+        "Reading dominates: norms, unit rows and class sums take at most 2.5 times "
+        "as long as the plain sum of the same file over chunks.",
+        of_first,
+    ),
     table("memory", "Both passes, in a fresh process", "A file need not fit in memory.", of_memory),
-    table("workers", "Eight shards, both passes", "Shards are independent: a second worker, once started, is worth it.", of_workers),
+    table(
+        "workers",
+        "Eight shards, both passes",
+        "Shards are independent: a second worker, once started, is worth it.",
+        of_workers,
+    ),
     table("labels", "Integer labels", "Labels are cheap.", of_labels),
-    table("report", "The whole command, with its report", "An answer is a matter of seconds, the optimum solved on the way.", of_report),
-)  # fmt: skip
+    table(
+        "report",
+        "The whole command, with its report",
+        "An answer is a matter of seconds, the optimum solved on the way.",
+        of_report,
+    ),
+)

@@ -1,14 +1,14 @@
 """The benchmarks, as one suite.
 
-    python benchmarks/run.py                                  every table, an hour or so; what is measured is written table by table
-    python benchmarks/run.py --resume                         the tables that an interrupted run left
+    python benchmarks/run.py              every table, about an hour; each is written when it is measured
+    python benchmarks/run.py --resume     the tables that an interrupted run left
     python benchmarks/run.py --only speed-clarabel --sizes 40 --repeats 1
-                                                              the cases with 40 classes of one table; other rows stay
-    python benchmarks/run.py --quick                          small sizes, once, into a temporary folder; under five minutes on one core
-    python benchmarks/run.py --page                           README.md and the figures again, from the files of results
-    python benchmarks/run.py --list                           the names of the tables
+                                          the cases with 40 classes of one table; other rows stay
+    python benchmarks/run.py --quick      small sizes, once, into a temporary folder; under five minutes on one core
+    python benchmarks/run.py --page       README.md and the figures again, from the files of results
+    python benchmarks/run.py --list       the names of the tables
 
-BLAS has one thread, for optgeom and everybody else, unless OMP_NUM_THREADS says otherwise.
+BLAS has one thread, for optgeom and its rivals, unless OMP_NUM_THREADS says otherwise.
 """
 
 from __future__ import annotations
@@ -128,10 +128,8 @@ def measure(into: Path, tables: dict[str, Table], effort: Effort) -> int:
             _store.write_machines(results, machines)
         if name in left and not effort.sizes:
             left.remove(name)
-        print(
-            f"{name}: {len(fresh)} rows in {time.perf_counter() - began:.0f} s\n{table.render(fresh) if fresh else ''}\n",
-            flush=True,
-        )
+        rendered = table.render(fresh) if fresh else ""
+        print(f"{name}: {len(fresh)} rows in {time.perf_counter() - began:.0f} s\n{rendered}\n", flush=True)
     remember(results, left)
     return failed
 

@@ -36,18 +36,27 @@ MUTANTS = (
     Mutant(
         "factor 2 in G'",
         (
-            ("optgeom/programs/class_mean.py", "np.logaddexp(log_pull, log_pull.T) - np.log(2 * self.temperature)",
-             "np.logaddexp(log_pull, log_pull.T) - np.log(self.temperature)"),
-            ("optgeom/programs/class_mean.py", "np.asarray((weighted + weighted.T) / (2 * self.temperature))",
-             "np.asarray((weighted + weighted.T) / self.temperature)"),
+            (
+                "optgeom/programs/class_mean.py",
+                "np.logaddexp(log_pull, log_pull.T) - np.log(2 * self.temperature)",
+                "np.logaddexp(log_pull, log_pull.T) - np.log(self.temperature)",
+            ),
+            (
+                "optgeom/programs/class_mean.py",
+                "np.asarray((weighted + weighted.T) / (2 * self.temperature))",
+                "np.asarray((weighted + weighted.T) / self.temperature)",
+            ),
         ),
         ("certificates/test_certificates.py",),
     ),
     Mutant(
         "sign of nu",
         (
-            ("optgeom/certificates/dual.py", "nu = (program.rows.count * gradient * cosines).sum(axis=1)",
-             "nu = -(program.rows.count * gradient * cosines).sum(axis=1)"),
+            (
+                "optgeom/certificates/dual.py",
+                "nu = (program.rows.count * gradient * cosines).sum(axis=1)",
+                "nu = -(program.rows.count * gradient * cosines).sum(axis=1)",
+            ),
         ),
         ("certificates/test_certificates.py",),
     ),
@@ -60,7 +69,11 @@ MUTANTS = (
         "alpha = V - 1",
         (
             ("optgeom/losses/supcon.py", "(self.views - 1) / self.views)", "1.0)"),
-            ("optgeom/losses/supcon.py", "math.log(self.views - 1), math.log(self.views))", "math.log(self.views), math.log(self.views))"),
+            (
+                "optgeom/losses/supcon.py",
+                "math.log(self.views - 1), math.log(self.views))",
+                "math.log(self.views), math.log(self.views))",
+            ),
         ),
         ("losses/test_losses.py",),
     ),
@@ -81,18 +94,35 @@ MUTANTS = (
     ),
     Mutant(
         "m_g - 1 in the matrix of a group",
-        (("optgeom/programs/group_matrix.py", "diagonal + (sizes - 1.0) * np.diag(between)", "diagonal + sizes * np.diag(between)"),),
+        (
+            (
+                "optgeom/programs/group_matrix.py",
+                "diagonal + (sizes - 1.0) * np.diag(between)",
+                "diagonal + sizes * np.diag(between)",
+            ),
+        ),
         ("certificates/test_certificates.py", "solvers/test_solve_properties.py"),
     ),
     Mutant(
         "sign of the row KL",
-        (("optgeom/realization/entropy.py", "near = w * (np.expm1(np.where(small, x, 0.0)) - x)",
-          "near = w * (np.expm1(np.where(small, -x, 0.0)) + x)"),),
+        (
+            (
+                "optgeom/realization/entropy.py",
+                "near = w * (np.expm1(np.where(small, x, 0.0)) - x)",
+                "near = w * (np.expm1(np.where(small, -x, 0.0)) + x)",
+            ),
+        ),
         ("realization/test_weights.py", "realization/test_realize.py", "realization/test_weighted.py"),
     ),
     Mutant(
         "Lingoes' constant 2 lambda_min",
-        (("optgeom/realization/euclidean.py", "return 2.0 * float(self.values.min())", "return float(self.values.min())"),),
+        (
+            (
+                "optgeom/realization/euclidean.py",
+                "return 2.0 * float(self.values.min())",
+                "return float(self.values.min())",
+            ),
+        ),
         ("realization/test_euclidean.py",),
     ),
     Mutant(
@@ -102,10 +132,16 @@ MUTANTS = (
     ),
     Mutant(
         "1/2 in the second-order standard error",
-        (("optgeom/embeddings/statistics/intervals.py", "terms.cross / 2 + square * own[:, None] / 2", "terms.cross / 2 + square * own[:, None]"),),
+        (
+            (
+                "optgeom/embeddings/statistics/intervals.py",
+                "terms.cross / 2 + square * own[:, None] / 2",
+                "terms.cross / 2 + square * own[:, None]",
+            ),
+        ),
         ("embeddings/test_statistics_intervals.py",),
     ),
-)  # fmt: skip
+)
 
 
 def run(mutant: Mutant | None, tests: tuple[str, ...]) -> str | None:
@@ -145,9 +181,13 @@ def run(mutant: Mutant | None, tests: tuple[str, ...]) -> str | None:
             "no:cacheprovider",
         ]
         done = subprocess.run(
-            [*command, *(f"tests/{name}" for name in tests)], cwd=copy, capture_output=True, text=True, timeout=1800,
+            [*command, *(f"tests/{name}" for name in tests)],
+            cwd=copy,
+            capture_output=True,
+            text=True,
+            timeout=1800,
             env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
-        )  # fmt: skip
+        )
     if done.returncode == 0:
         return None
     failed = re.search(r"^FAILED (\S+)", done.stdout, re.MULTILINE)

@@ -9,9 +9,8 @@ import typer
 
 from optgeom.losses import registry
 from optgeom.progress import working
-from optgeom_cli.output import UsageError, emit_json, exit_on_error
+from optgeom_cli.output import UsageError, emit_json, exit_on_error, print_summary
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
-from optgeom_cli.summary import print_summary
 
 if TYPE_CHECKING:
     from optgeom.collapse.design import Design

@@ -9,7 +9,7 @@ import contextlib
 import enum
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,11 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 PICTURES = (".png", ".svg", ".pdf")
+MOST_COLUMNS = 100  # longer lines are hard to read on a wide terminal
 
 
 class ExitCode(enum.IntEnum):
@@ -60,6 +62,36 @@ def console() -> Console:
                 yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
     return Screen(highlight=False)
+
+
+@contextlib.contextmanager
+def page() -> Iterator[Console]:
+    """A console whose lines are printed at the end: at most 100 columns wide, without blanks at their ends."""
+    out = console()
+    out.width = min(out.width, MOST_COLUMNS)
+    with out.capture() as captured:
+        yield out
+    # rich pads every line with blanks, which get in the way of copying and comparing.
+    typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
+
+
+def summary_table(lines: Iterable[tuple[str, str]]) -> Table:
+    """Headings and sentences in two columns."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for heading, text in lines:
+        table.add_row(heading, Text(text))
+    return table
+
+
+def print_summary(lines: Iterable[tuple[str, str]]) -> None:
+    """Print headings and sentences on stdout."""
+    with page() as out:
+        out.print(summary_table(lines))
 
 
 def notice(message: str) -> None:

@@ -10,8 +10,7 @@ import typer
 
 from optgeom.choices import AdditiveConstant, Scheme, Similarity
 from optgeom.progress import working
-from optgeom_cli.output import ExitCode, UsageError, check_picture, emit_json, exit_on_error, notice
-from optgeom_cli.summary import print_summary
+from optgeom_cli.output import ExitCode, UsageError, check_picture, emit_json, exit_on_error, notice, print_summary
 
 if TYPE_CHECKING:
     from optgeom.realization.api import Realization

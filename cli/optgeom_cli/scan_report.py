@@ -16,8 +16,7 @@ from optgeom.collapse.scan_grid import expand
 from optgeom.collapse.scan_table import Row
 from optgeom.collapse.thresholds import LARGEST_LOG_ODDS
 from optgeom.plotting.phase_axes import distinguishing, setting_words, tick_words
-from optgeom_cli.output import console
-from optgeom_cli.summary import MOST_COLUMNS, print_summary
+from optgeom_cli.output import MOST_COLUMNS, console, print_summary
 
 SHOWN_PATHS = 24
 SHOWN_ERRORS = 3

@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from optgeom.formatting import first_of
 from optgeom.geometry import Geometry, Pair
 from optgeom.wording import describe_certificate, describe_regime, short, simplex_angle_deg
-from optgeom_cli.output import console
+from optgeom_cli.output import page, summary_table
 
-MOST_COLUMNS = 100  # longer lines are hard to read on a wide terminal
 ALL_CLASSES = 20  # up to this many classes each has its line
 HEAD_AND_TAIL = 5
 SHOWN_PAIRS = 5
@@ -48,30 +45,17 @@ def report(
     collapse : str, optional
         How far the classes are from total collapse.
     """
-    out = console()
-    out.width = min(out.width, MOST_COLUMNS)
-    with out.capture() as captured:
-        _print(out, geometry, source, files, collapse)
-    # rich pads every line with blanks, which get in the way of copying and comparing.
-    typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
-
-
-def _print(
-    out: Console, geometry: Geometry, source: str | None, files: Iterable[tuple[str, Path]], collapse: str | None
-) -> None:
-    summary = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    summary.add_column(no_wrap=True, style="bold")
-    summary.add_column(overflow="fold")
-    for heading, text in _summary(geometry, source, collapse):
-        summary.add_row(heading, Text(text))
-    for option, path in files:
-        summary.add_row("Written", Text(f"{path} ({_KINDS[option]})"))
-    out.print(summary)
-    if geometry.num_classes > 3 and not _all_equal(geometry) and not geometry.coincident_classes:
+    lines = [
+        *_summary(geometry, source, collapse),
+        *(("Written", f"{path} ({_KINDS[option]})") for option, path in files),
+    ]
+    with page() as out:
+        out.print(summary_table(lines))
+        if geometry.num_classes > 3 and not _all_equal(geometry) and not geometry.coincident_classes:
+            out.print()
+            out.print(_pairs_table(geometry))
         out.print()
-        out.print(_pairs_table(geometry))
-    out.print()
-    out.print(_classes_table(geometry))
+        out.print(_classes_table(geometry))
 
 
 def _summary(geometry: Geometry, source: str | None, collapse: str | None) -> Iterable[tuple[str, str]]:

@@ -73,9 +73,11 @@ class RunOptions:
         """Set the number of threads of torch."""
         import torch
 
-        from optgeom import _checks
+        from optgeom.errors import InvalidInputError
 
-        number = _checks.integer("threads", self.threads, at_least=1)
+        number = self.threads
+        if number < 1:
+            raise InvalidInputError(f"`threads` must be a whole number >= 1; got {number}")
         if number > MOST_THREADS:
             raise UsageError(
                 f"--threads must be at most {MOST_THREADS}; got {number} (more than one per core does not help)"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from optgeom.wording import describe_loss, short
-from optgeom_cli.summary import print_summary
+from optgeom_cli.output import print_summary
 
 SHOWN_NAMES = 5
 

@@ -139,8 +139,7 @@ def recomputed(geometry: og.Geometry, classes: og.ClassDistribution, loss: Loss,
 
 
 def gap_by_hand(gram: np.ndarray, lam: np.ndarray, loss: og.InfoNCE) -> tuple[float, float]:
-    r"""Risk and a duality gap of an InfoNCE of one or infinitely many negatives, without anything of the package but
-    the matrix.
+    r"""Risk and duality gap of an InfoNCE of one or infinitely many negatives, from the matrix alone.
 
     With S = G - diag(sum_j G_ij A_ij), G the symmetric gradient, F(B) >= F(A) + <S, B> >= F(A) + C min(0,
     lambda_min(S)).

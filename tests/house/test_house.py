@@ -119,6 +119,22 @@ def test_files_are_short(folder):
     assert {name: length for name, length in lengths.items() if length > 500} == {}
 
 
+def private_imports(path: Path) -> Iterator[str]:
+    """Names with an underscore that a file imports from outside its own room; `optgeom._checks` belongs to all rooms."""
+    home = path.relative_to(ROOT if path.is_relative_to(PACKAGE) else path.parents[1]).parts[:-1]
+    for name, _ in imports(path):
+        parts = name.split(".")
+        private = [number for number, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")]
+        if parts[0] in ("optgeom", "optgeom_cli") and private and tuple(parts[: private[0]]) != home[: private[0]]:
+            yield name
+
+
+@pytest.mark.parametrize("folder", ["optgeom", "cli", "benchmarks"])
+def test_packages_import_public_names_of_each_other(folder):
+    private = {str(path.relative_to(ROOT)): [*private_imports(path)] for path in sources(ROOT / folder)}
+    assert {path: names for path, names in private.items() if names} == {}
+
+
 def test_versions_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")

@@ -1,5 +1,4 @@
-"""What every command owes to any options: a known exit code, one JSON object or a table, one line of error, no
-traceback.
+"""What every command must do with any options: a known exit code, JSON or a table, one line of error, no traceback.
 
 Shared by the bounded tests (`test_fuzz_cli.py`) and the coverage-guided search (`fuzz_cli.py`). Options come from the
 commands themselves, so that a new one is tried too; values are chosen from pools of good and bad ones, small enough to

@@ -1,7 +1,9 @@
 """Coverage-guided search for bytes on which a reader fails. By hand, since it needs atheris:
 
     pip install atheris
-    python tests/helpers/fuzz/fuzz_readers.py corpus -max_total_time=300        (folder of inputs, made with the seeds; options of libFuzzer)
+    python tests/helpers/fuzz/fuzz_readers.py corpus -max_total_time=300
+
+`corpus` is a folder of inputs, made with the seeds; options are those of libFuzzer.
 
 The first byte of an input chooses the reader. An input that fails is written to ``crash-...`` in the current folder:
 give its bytes without the first to ``tests/data/fuzz/<reader>-<number>`` and mend the reader.

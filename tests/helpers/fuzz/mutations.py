@@ -1,4 +1,4 @@
-"""Changes to valid bytes, each given by whole numbers, so that a random number generator or hypothesis may choose them."""
+"""Changes to valid bytes, each given by integers that a random number generator or hypothesis may choose."""
 
 from __future__ import annotations
 

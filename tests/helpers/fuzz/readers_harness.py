@@ -1,5 +1,4 @@
-"""What every reader of files owes to any bytes: a right-shaped answer or an error of optgeom's own, and nothing
-unpickled.
+"""What every reader must do with any bytes: an answer of the right shape or an error of optgeom, and nothing unpickled.
 
 Shared by the bounded tests (`test_fuzz_readers.py`) and the coverage-guided search (`fuzz_readers.py`).
 """
