@@ -131,7 +131,7 @@ def validate(
     from optgeom.formatting import to_json
 
     with working("comparing with the optimum"):
-        found = run(
+        validation = run(
             embeddings,
             None if class_options.labels is None else str(class_options.labels),
             tolerance_deg=tolerance_deg,
@@ -149,29 +149,29 @@ def validate(
         )
     if loss_options.used and "temperature" not in loss_options.given:
         note = f"--temperature was not given: the optimum is that of the default, {TEMPERATURE.default}"
-        found = dataclasses.replace(found, notes=(note, *found.notes))
-    content = to_json(found.as_dict())
-    _write(found, content, targets)
+        validation = dataclasses.replace(validation, notes=(note, *validation.notes))
+    content = to_json(validation.as_dict())
+    _write(validation, content, targets)
     if json_output:
         emit_json(content)
     else:
         from optgeom_cli.validate_report import report as show
 
-        show(found, targets)
+        show(validation, targets)
 
 
 def _optimum(classes: ClassOptions, losses: LossOptions, geometry: Path | None) -> dict[str, Any]:
     """Where the optimum comes from, as arguments of `validate`."""
-    others = ("counts", "proportions", "counts_file", "profile")
-    sources = [name for name in others if getattr(classes, name) is not None]
+    names = ("counts", "proportions", "counts_file", "profile")
+    sources = [name for name in names if getattr(classes, name) is not None]
     if geometry is not None:
-        held = ["--" + name.replace("_", "-") for name in sources]
-        held += ["--sampler"] if classes.sampler is not None else []
-        held += ["--drop-empty"] if classes.drop_empty else []
-        held += ["options of the loss"] if losses.used else []
-        if held:
+        others = ["--" + name.replace("_", "-") for name in sources]
+        others += ["--sampler"] if classes.sampler is not None else []
+        others += ["--drop-empty"] if classes.drop_empty else []
+        others += ["options of the loss"] if losses.used else []
+        if others:
             raise UsageError(
-                f"--geometry has its classes and its loss; got {' and '.join(held)} beside it (leave them out)"
+                f"--geometry has its classes and its loss; got {' and '.join(others)} beside it (leave them out)"
             )
         return {"geometry": geometry}
     # Without a loss validate takes the usual one, and its verdict says so.
@@ -204,7 +204,7 @@ def _check_targets(targets: dict[str, Path]) -> None:
                 raise MissingDependencyError("a report needs jinja2: pip install 'optgeom[plot]'")
 
 
-def _write(found: Validation, content: dict[str, Any], targets: dict[str, Path]) -> None:
+def _write(validation: Validation, content: dict[str, Any], targets: dict[str, Path]) -> None:
     if "--out" in targets:
         from optgeom.inputs import files
 
@@ -213,4 +213,4 @@ def _write(found: Validation, content: dict[str, Any], targets: dict[str, Path])
         from optgeom.plotting.validation_report import write_report
 
         with working("writing the report"):
-            write_report(found, targets["--report"])
+            write_report(validation, targets["--report"])

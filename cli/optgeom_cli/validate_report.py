@@ -24,69 +24,69 @@ SHOWN_NAMES = 5
 _BESIDE = {"CDNV": 68, "accuracy": 79, "CAC": 90}  # columns, and from which width on names fit beside them
 
 
-def report(found: Validation, files: Mapping[str, Path]) -> None:
+def report(validation: Validation, files: Mapping[str, Path]) -> None:
     """Print the answer on stdout."""
     out = console()
     out.width = min(out.width, MOST_COLUMNS)
     with out.capture() as captured:
-        _print(out, found, files)
+        _print(out, validation, files)
     # rich fills every line up with blanks, which get in the way of copying and comparing.
     typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
 
 
-def _print(out: Console, found: Validation, files: Mapping[str, Path]) -> None:
-    sentence = found.sentence
+def _print(out: Console, validation: Validation, files: Mapping[str, Path]) -> None:
+    sentence = validation.sentence
     out.print(Text(sentence[:1].upper() + sentence[1:]))
     out.print()
     summary = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     summary.add_column(no_wrap=True, style="bold")
     summary.add_column(overflow="fold")
-    for heading, text in _summary(found):
+    for heading, text in _summary(validation):
         summary.add_row(heading, Text(text))
     for path in files.values():
         summary.add_row("Written", Text(str(path)))
     out.print(summary)
     out.print()
-    out.print(_pairs(found))
+    out.print(_pairs(validation))
     out.print()
-    out.print(_classes(found, out.width))
+    out.print(_classes(validation, out.width))
 
 
-def _summary(found: Validation) -> Iterable[tuple[str, str]]:
-    images = f"{found.num_images} images" + (f" ({found.num_rows} rows)" if found.num_rows != found.num_images else "")
-    yield "Embeddings", f"{found.embeddings_from}: {images} of {found.num_classes} classes in {found.dim} dimensions"
-    yield "Optimum", f"{found.optimum_from}; {found.geometry.loss.words()}"
-    error, reach = found.max_angle_error_deg, found.max_angle_error_ci_deg
+def _summary(validation: Validation) -> Iterable[tuple[str, str]]:
+    images, rows = validation.num_images, validation.num_rows
+    number = f"{images} images" + (f" ({rows} rows)" if rows != images else "")
+    room = f"{validation.num_classes} classes in {validation.dim} dimensions"
+    yield "Embeddings", f"{validation.embeddings_from}: {number} of {room}"
+    yield "Optimum", f"{validation.optimum_from}; {validation.geometry.loss.words()}"
+    error, reach = validation.max_angle_error_deg, validation.max_angle_error_ci_deg
     if error is not None and reach is not None:
         yield (
             "Max angle error",
             f"{error:.2f} degrees, between {reach[0]:.2f} and {reach[1]:.2f} (all pairs together, 95 %)",
         )
-    r2 = found.metrics["class_r2"]
+    r2 = validation.metrics["class_r2"]
     yield "Class r2", _value(r2)
-    yield "Excess risk", _excess(found)
-    for metric in found.metrics.values():
+    yield "Excess risk", _excess(validation)
+    for metric in validation.metrics.values():
         if metric.heading and metric.value is not None:
             yield metric.heading, _value(metric)
-    yield from _worst(found)
-    for label, rows in found.ignored.items():
+    yield from _worst(validation)
+    for label, rows in validation.ignored.items():
         yield "Ignored", f"{rows} rows with label {label}"
-    if found.missing:
-        yield "Without embeddings", _names(found.missing)
-    if found.extra:
-        yield "Not in the geometry", _names(tuple(found.extra))
-    for pair in found.judgement.as_predicted[:SHOWN_NAMES]:
-        yield (
-            "As predicted",
-            f"{short(found.names[pair.first])} and {short(found.names[pair.second])} coincide, also at the optimum",
-        )
-    for note in found.notes:
+    if validation.missing:
+        yield "Without embeddings", _names(validation.missing)
+    if validation.extra:
+        yield "Not in the geometry", _names(tuple(validation.extra))
+    for pair in validation.judgement.as_predicted[:SHOWN_NAMES]:
+        first, second = (short(validation.names[c]) for c in (pair.first, pair.second))
+        yield "As predicted", f"{first} and {second} coincide, also at the optimum"
+    for note in validation.notes:
         yield "Note", note
 
 
-def _worst(found: Validation) -> Iterable[tuple[str, str]]:
+def _worst(validation: Validation) -> Iterable[tuple[str, str]]:
     """The class in most trouble; both of a pair where neither is in more, and the order of their names would choose."""
-    worst, other = found.classes[:2]
+    worst, other = validation.classes[:2]
     if worst.deviation is None:
         return
     measured = _interval(worst.deviation, worst.low, worst.high)
@@ -111,8 +111,8 @@ def _value(metric: Metric) -> str:
     return f"{metric.value:.4g}{error}" + (f" ({metric.reason})" if metric.reason else "")
 
 
-def _excess(found: Validation) -> str:
-    terms = found.excess_risk
+def _excess(validation: Validation) -> str:
+    terms = validation.excess_risk
     if terms.direction is None or terms.shrink is None:
         return f"n/a ({terms.reason})"
     parts = f"direction {100 * terms.direction:.2g} %, shrink {100 * terms.shrink:.2g} %"
@@ -137,22 +137,22 @@ def _table(title: str, columns: Iterable[tuple[str, bool]]) -> Table:
     return table
 
 
-def _pairs(found: Validation) -> Table:
+def _pairs(validation: Validation) -> Table:
     columns = (("class", False), ("class", False), ("angle", True), ("optimal", True), ("off by (degrees)", True))
-    table = _table(f"Worst pairs (of {found.intervals.num_pairs})", columns)
-    for pair in found.worst_pairs(SHOWN_PAIRS):
+    table = _table(f"Worst pairs (of {validation.intervals.num_pairs})", columns)
+    for pair in validation.worst_pairs(SHOWN_PAIRS):
         low, high = pair.deviation_ci or (None, None)
         cells = (f"{pair.angle_deg:.1f}", f"{pair.optimal_deg:.1f}", _interval(pair.deviation, low, high))
-        table.add_row(_class(found.names[pair.first]), _class(found.names[pair.second]), *cells)
+        table.add_row(_class(validation.names[pair.first]), _class(validation.names[pair.second]), *cells)
     return table
 
 
-def _classes(found: Validation, width: int) -> Table:
+def _classes(validation: Validation, width: int) -> Table:
     columns = (("class", False), ("images", True), ("rho", True), ("worst with", False), ("off by (degrees)", True))
     beside = [heading for heading, least in _BESIDE.items() if width >= least]
-    title = f"Classes in most trouble (of {found.num_classes})"
+    title = f"Classes in most trouble (of {validation.num_classes})"
     table = _table(title, (*columns, *((heading, True) for heading in beside)))
-    for row in found.classes[:SHOWN_CLASSES]:
+    for row in validation.classes[:SHOWN_CLASSES]:
         more = {"CDNV": _cell(row.cdnv), "accuracy": _cell(row.nearest_mean), "CAC": _cell(row.cac)}
         table.add_row(
             _class(row.name),

@@ -100,8 +100,8 @@ def choose_reference(geometry: Any, classes: Any, loss: Any, sampler_power: floa
         _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
     if sampler_power != 1 and (geometry is not None or classes is not None):
         raise InvalidInputError(
-            f"`sampler_power` applies to the label counts of the embeddings; got {sampler_power:g} beside a geometry or "
-            "classes (use classes.resample)"
+            f"`sampler_power` applies to the label counts of the embeddings; got {sampler_power:g} beside a geometry "
+            "or classes (use classes.resample)"
         )
     if geometry is None:
         origin = OWN_COUNTS

@@ -184,7 +184,7 @@ class Validation:
         return self.deviations.worst_pairs(limit)
 
     def as_dict(self, pairs: int = LISTED_PAIRS) -> dict[str, Any]:
-        """Plain values for JSON, described in `validation.schema.json`, with the `pairs` most surely deviating pairs."""
+        """Plain values for JSON (see `validation.schema.json`), with the `pairs` most surely deviating pairs."""
         interval = self.max_angle_error_ci_deg
         return {
             "format": FORMAT,

@@ -36,7 +36,7 @@ from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import Loss
 
-MOST_CLASSES = 4096  # some twenty (C, C) matrices are held: 2.6 GiB
+MOST_CLASSES = 4096  # some twenty (C, C) matrices: 2.6 GiB
 SAMPLE_ENTRIES = 2**23  # of the sampled rows, 64 MiB in float64: all of 50 000 rows of length 128
 FEWEST_SAMPLED = 4096
 UNKNOWN_LENGTH = 1024  # of a row, where a source does not tell
@@ -75,8 +75,8 @@ def validate(
     Parameters
     ----------
     embeddings : array (n, d) or (n, V, d), tensor, path, iterable of batches, or Source
-        As in `embeddings.moments.in_memory.as_source` and `embeddings.readers.open.open_embeddings`: V views of an image; a
-        memory map; batches (X, y) or (X, y, groups), those of a generator being read once.
+        As in `embeddings.moments.in_memory.as_source` and `embeddings.readers.open.open_embeddings`: V views of an
+        image; a memory map; batches (X, y) or (X, y, groups), those of a generator being read once.
     labels : array-like of shape (n,), or path, optional
         Where the embeddings do not hold them.
     geometry : Geometry or path, optional
@@ -215,8 +215,8 @@ def _compared(reader: _Reader, choice: ReferenceChoice, match: str, ignore_extra
     moments = collected.moments
     if len(moments.names) > MOST_CLASSES:
         raise InvalidInputError(
-            f"`labels` must have at most {MOST_CLASSES} classes, since all pairs are compared; got {len(moments.names)} "
-            "(compare superclasses, or leave classes out: ignore_labels, --ignore-label)"
+            f"`labels` must have at most {MOST_CLASSES} classes, since all pairs are compared; got "
+            f"{len(moments.names)} (compare superclasses, or leave classes out: ignore_labels, --ignore-label)"
         )
     reference = choice.solved(moments)
     geometry = reference.geometry
@@ -393,11 +393,11 @@ def _sentence(judgement: Judgement, compared: _Compared) -> str:
     reference = compared.reference
     geometry = reference.geometry
     if geometry.bracket is not None:
-        low, high = geometry.bracket
+        (low, high), dim = geometry.bracket, compared.collected.moments.sums.shape[1]
         parts.append(
-            f"The optimum needs {geometry.required_rank} dimensions and the embeddings have "
-            f"{compared.collected.moments.sums.shape[1]}: compared with the best geometry found in {geometry.dim}, whose "
-            f"risk {high:.6g} no geometry there can beat by more than {max(high - low, 0.0):.2g}."
+            f"The optimum needs {geometry.required_rank} dimensions and the embeddings have {dim}: compared with the "
+            f"best geometry found in {geometry.dim}, whose risk {high:.6g} no geometry there can beat by more than "
+            f"{max(high - low, 0.0):.2g}."
         )
     if compared.extra:
         parts.append(f"Left out, since the geometry does not have them: {first_of(compared.extra)}.")

@@ -1,7 +1,4 @@
-"""Figures as SVG to stand inside a page.
-
-Text in the page's font, lines in its colours, nothing that it would have to fetch.
-"""
+"""Figures as SVG inside a page: text in its font, lines in its colours, nothing that it would have to fetch."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ def inline_svg(draw: Callable[[Axes], Any], size: tuple[float, float], name: str
     name : str
         Prefix of all ids, which must be different for all pictures of a page.
     title, description : str
-        For readers who do not see the picture.
+        For readers who cannot see the picture.
     """
     figures.require_matplotlib()
     import matplotlib
@@ -73,17 +70,17 @@ def _adopted(text: str, name: str, title: str, description: str) -> str:
     body = re.sub(r"\s*<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
     # Within tags only: between them are names of classes, whatever they may look like.
-    used = {found for tag in TAG.findall(body) for found in re.findall(r'(?:url\(#|href="#)([^")]+)', tag)}
-    body = TAG.sub(lambda found: _tag(found[0], name, used), body)
-    said = f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
-    return f'<svg viewBox="{box[1]}" role="img" aria-label="{html.escape(title)}">{said}\n{body}'
+    used = {pointer for tag in TAG.findall(body) for pointer in re.findall(r'(?:url\(#|href="#)([^")]+)', tag)}
+    body = TAG.sub(lambda tag: _tag(tag[0], name, used), body)
+    words = f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
+    return f'<svg viewBox="{box[1]}" role="img" aria-label="{html.escape(title)}">{words}\n{body}'
 
 
 def _tag(tag: str, name: str, used: set[str]) -> str:
     if "base64" in tag:  # a picture: nothing in it is a colour
         return tag.replace("xlink:href=", "href=")
     tag = tag.replace("xlink:href=", "href=")
-    tag = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", tag)
+    tag = re.sub(r' id="([^"]+)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", tag)
     tag = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", tag)
     for colour, variable in VARIABLES.items():
         tag = re.sub(rf"{colour}\b", f"var({variable}, {colour.lower()})", tag, flags=re.IGNORECASE)

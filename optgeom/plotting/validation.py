@@ -1,5 +1,4 @@
-"""Pictures of a validation: learned against optimal angles as heat maps, pair by pair and by class size; and the two
-spectra.
+"""Pictures of a validation: learned against optimal angles as maps, by pair and by class size; and the two spectra.
 
 Colours are translucent and lines have the colours of `figures`, so that the same picture can stand on a light and on a
 dark page.
@@ -61,8 +60,8 @@ def plot_angle_map(validation: Validation, which: str, axes: Axes | None = None)
     block = math.ceil(order.size / MOST_CELLS)
     learned, best = (_blocks(angles[np.ix_(order, order)], block) for angles in _angles(validation))
     if which == "off":
-        found = validation.deviations
-        missed = np.where(found.angles < found.optimal, -found.low, found.low)
+        angles = validation.deviations
+        missed = np.where(angles.angles < angles.optimal, -angles.low, angles.low)
         shown = _blocks(missed[np.ix_(order, order)], block, worst=True)
         middle, reach, title = 0.0, max(validation.tolerance_deg, 0.1, _largest(np.abs(shown))), "Surely off by"
         ends = -reach, reach
@@ -102,8 +101,8 @@ def _heat_map(axes: Axes, shown: Array, middle: float, reach: float, ends: tuple
 
 def _angles(validation: Validation) -> tuple[Array, Array]:
     """Learned and optimal angles; nan for a class and itself."""
-    found, best = validation.deviations.angles, validation.deviations.optimal
-    return found, np.where(np.eye(len(best), dtype=np.bool_), np.nan, best)
+    learned, best = validation.deviations.angles, validation.deviations.optimal
+    return learned, np.where(np.eye(len(best), dtype=np.bool_), np.nan, best)
 
 
 def _largest(values: Array) -> float:
@@ -144,13 +143,10 @@ def _name_classes(validation: Validation, order: npt.NDArray[np.intp], axes: Axe
 
 
 def plot_angle_scatter(validation: Validation, axes: Axes | None = None) -> Axes:
-    """Learned against optimal angle of every pair with its interval, and the band of the tolerance.
-
-    Orange where the two differ.
-    """
+    """Learned against optimal angle of every pair with its interval, orange where they differ, and the tolerance."""
     axes = axes or figures.new_axes()
-    pairs = _Pairs(validation)
-    best, found = pairs.optimal, pairs.learned
+    pairs = _TestedPairs(validation)
+    best, learned = pairs.optimal, pairs.learned
     delta = validation.tolerance_deg
     narrow = bool(best.size) and float(np.ptp(best)) < NARROW_DEG
     if narrow:
@@ -171,7 +167,7 @@ def plot_angle_scatter(validation: Validation, axes: Axes | None = None) -> Axes
         edge, line - delta, line + delta, color=GREY, alpha=0.3, linewidth=0, label=f"tolerance, {delta:g}°"
     )
     axes.plot(edge, line, color=GREY, linestyle="--", linewidth=1)
-    pairs.draw(axes, place, found, pairs.low_angle, pairs.high_angle)
+    pairs.draw(axes, place, learned, pairs.low_angle, pairs.high_angle)
     axes.set_xlim(low, high)
     axes.set_ylabel("learned angle (degrees)")
     axes.set_title("Learned against optimal angle, pair by pair")
@@ -180,16 +176,16 @@ def plot_angle_scatter(validation: Validation, axes: Axes | None = None) -> Axes
 
 
 def plot_angle_errors(validation: Validation, axes: Axes | None = None) -> Axes:
-    """Learned minus optimal angle of every pair with its interval, against the images of the smaller class of the pair."""
+    """Learned minus optimal angle of every pair with its interval, against the images of its smaller class."""
     axes = axes or figures.new_axes()
-    pairs = _Pairs(validation)
+    pairs = _TestedPairs(validation)
     counts = pairs.smaller.astype(np.float64)
     delta = validation.tolerance_deg
     axes.axhspan(-delta, delta, color=GREY, alpha=0.3, linewidth=0, label=f"tolerance, {delta:g}°")
     axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
     place = counts * np.exp(_sideways(counts))
-    off, low, high = (angle - pairs.optimal for angle in (pairs.learned, pairs.low_angle, pairs.high_angle))
-    pairs.draw(axes, place, off, low, high, by_size=True)
+    error, low, high = (angle - pairs.optimal for angle in (pairs.learned, pairs.low_angle, pairs.high_angle))
+    pairs.draw(axes, place, error, low, high, by_size=True)
     if counts.size:
         figures.logarithmic(axes, "x", float(place.min()) / 1.2, float(place.max()) * 1.2)
         if counts.min() == counts.max():  # spread sideways only: other numbers on the axis would be wrong
@@ -202,7 +198,7 @@ def plot_angle_errors(validation: Validation, axes: Axes | None = None) -> Axes:
 
 
 def _sideways(counts: Array) -> Array:
-    """Shifts, in the logarithm, that put pairs with the same number of images side by side, and leave room to the next number."""
+    """Shifts, in the logarithm, that put pairs with the same number of images side by side."""
     values, index, sizes = np.unique(counts, return_inverse=True, return_counts=True)
     gaps = np.diff(np.log(values)) if values.size > 1 else np.array([1.0])
     room = 0.35 * np.minimum(np.concatenate([gaps[:1], gaps]), np.concatenate([gaps, gaps[-1:]]))[: max(values.size, 1)]
@@ -213,17 +209,17 @@ def _sideways(counts: Array) -> Array:
     return np.where(sizes[index] > 1, room[index] * (2 * rank / several - 1), 0.0) if counts.size else counts
 
 
-class _Pairs:
+class _TestedPairs:
     """Tested pairs in the order of the classes, as columns."""
 
     def __init__(self, validation: Validation) -> None:
-        found = validation.deviations
+        deviations, counts = validation.deviations, validation.directions.counts
         i, j = np.nonzero(np.triu(validation.intervals.tested))
-        self.optimal, self.learned = found.optimal[i, j], found.angles[i, j]
-        self.low_angle, self.high_angle = found.angles_low[i, j], found.angles_high[i, j]
-        self.smaller = np.minimum(*(validation.directions.counts[k] for k in (i, j)))
-        self.surely = found.low[i, j]
-        self.off = self.surely > validation.tolerance_deg
+        self.optimal, self.learned = deviations.optimal[i, j], deviations.angles[i, j]
+        self.low_angle, self.high_angle = deviations.angles_low[i, j], deviations.angles_high[i, j]
+        self.smaller = np.minimum(counts[i], counts[j])
+        self.surely = deviations.low[i, j]
+        self.different = self.surely > validation.tolerance_deg
 
     def draw(self, axes: Axes, x: Array, y: Array, low: Array, high: Array, by_size: bool = False) -> None:
         """Points and intervals; of very many, their density (in the logarithm of sizes) and the worst."""
@@ -235,18 +231,18 @@ class _Pairs:
             return
         if number > POINTS:
             self._density(axes, x, y, by_size)
-        for off, colour, text in ((False, BLUE, "agrees"), (True, ORANGE, "off")):
-            chosen = np.flatnonzero(self.off == off)
-            if chosen.size == 0 or (number > POINTS and not off):
+        for different, colour, text in ((False, BLUE, "agrees"), (True, ORANGE, "off")):
+            chosen = np.flatnonzero(self.different == different)
+            if chosen.size == 0 or (number > POINTS and not different):
                 continue
-            most = chosen.size if number <= BARS else WORST if off else 0
+            most = chosen.size if number <= BARS else WORST if different else 0
             worst = chosen[np.argsort(-self.surely[chosen], kind="stable")[:most]]
             axes.vlines(x[worst], low[worst], high[worst], color=colour, alpha=0.55, linewidth=0.9)
             points = worst if number > POINTS else chosen
-            small: dict[str, Any] = {"markersize": 2.8 if off else 1.8, "rasterized": True, "alpha": 0.8}
+            small: dict[str, Any] = {"markersize": 2.8 if different else 1.8, "rasterized": True, "alpha": 0.8}
             look = small if number > BARS else {"markersize": 3.4}
             # Pixels do not follow the page: a tone that can be seen on light and dark.
-            tone = colour if number <= BARS else CLOSER if off else APART
+            tone = colour if number <= BARS else CLOSER if different else APART
             axes.plot(x[points], y[points], "o", color=tone, markeredgewidth=0, **look)
             axes.plot([], [], "o", color=colour, markersize=4, markeredgewidth=0, label=text)
 
@@ -263,10 +259,7 @@ class _Pairs:
 
 
 def plot_spectra(validation: Validation, axes: Axes | None = None) -> Axes:
-    """Eigenvalues of the learned and of the optimal Gram matrix, largest first.
-
-    Noise makes small learned ones negative.
-    """
+    """Eigenvalues of the learned and of the optimal Gram matrix; noise makes small learned ones negative."""
     from matplotlib.ticker import MaxNLocator
 
     axes = axes or figures.new_axes()

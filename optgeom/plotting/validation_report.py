@@ -13,7 +13,8 @@ from optgeom.embeddings.result import Validation
 from optgeom.errors import MissingDependencyError
 from optgeom.formatting import finite, visible
 from optgeom.inputs import files
-from optgeom.plotting import figures, validation
+from optgeom.plotting import figures
+from optgeom.plotting import validation as pictures
 from optgeom.plotting.inline_svg import inline_svg
 from optgeom.wording import describe_certificate, describe_regime, short, simplex_angle_deg
 
@@ -43,12 +44,12 @@ _TERMS = {
 }
 
 
-def write_report(found: Validation, path: str | os.PathLike[str]) -> None:
+def write_report(validation: Validation, path: str | os.PathLike[str]) -> None:
     """Write the report as one HTML file, in one step; it needs no other file and no network.
 
     Parameters
     ----------
-    found : Validation
+    validation : Validation
     path : str or path-like
         The same validation gives the same bytes.
 
@@ -60,10 +61,10 @@ def write_report(found: Validation, path: str | os.PathLike[str]) -> None:
         A place that cannot be written.
     """
     # Half a character (a lone surrogate, from a file name) cannot be written as UTF-8.
-    files.write_bytes(path, render_report(found).encode("utf-8", "replace"))
+    files.write_bytes(path, render_report(validation).encode("utf-8", "replace"))
 
 
-def render_report(found: Validation) -> str:
+def render_report(validation: Validation) -> str:
     """The page as text; see `write_report`."""
     try:
         import jinja2
@@ -74,28 +75,28 @@ def render_report(found: Validation) -> str:
     rules: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=jinja2.PackageLoader("optgeom.plotting"), autoescape=True, **rules)
     environment.filters |= {"class_name": name_of, "about": about, "percent": _percent}
-    drawn = [figure | {"svg": _markup(visible(figure["svg"]))} for figure in _pictures(found)]
+    drawn = [figure | {"svg": _markup(visible(figure["svg"]))} for figure in _pictures(validation)]
     return environment.get_template("validation.html.j2").render(
-        v=found,
-        headline=visible(found.judgement.headline),
-        sentence=text_with_names(found.sentence, found),
-        advice=found.judgement,
-        compared=_compared(found),
-        confidence=f"{100 * (1 - found.intervals.alpha):g}",
-        r2_reason=reason_without_r2(found),
-        risk=_risk(found),
+        v=validation,
+        headline=visible(validation.judgement.headline),
+        sentence=text_with_names(validation.sentence, validation),
+        advice=validation.judgement,
+        compared=_compared(validation),
+        confidence=f"{100 * (1 - validation.intervals.alpha):g}",
+        r2_reason=reason_without_r2(validation),
+        risk=_risk(validation),
         figures=drawn,
         columns=[
             column
             for column in _COLUMNS
-            if any(finite(getattr(row, column["key"])) is not None for row in found.classes)
+            if any(finite(getattr(row, column["key"])) is not None for row in validation.classes)
         ],
         shown=SHOWN_CLASSES,
         most=MOST_CLASSES,
-        pairs=found.worst_pairs(SHOWN_PAIRS),
-        metrics=list(_metrics(found)),
-        facts=_facts(found),
-        lists=_lists(found),
+        pairs=validation.worst_pairs(SHOWN_PAIRS),
+        metrics=list(_metrics(validation)),
+        facts=_facts(validation),
+        lists=_lists(validation),
         versions=_versions(),
     )
 
@@ -107,14 +108,14 @@ def _markup(svg: str) -> Any:
     return markupsafe.Markup(svg)
 
 
-def _pictures(found: Validation) -> list[dict[str, str]]:
-    """Pictures with what they show, in the order of the page.
-
-    Without a tested pair only what is known of the optimum.
-    """
-    number, pairs = found.num_classes, found.intervals.num_pairs
+def _pictures(validation: Validation) -> list[dict[str, str]]:
+    """Pictures with their captions, in the order of the page; without a tested pair only that of the optimum."""
+    number, pairs = validation.num_classes, validation.intervals.num_pairs
     simplex = f"{simplex_angle_deg(max(number, 2)):.1f}°"
-    scale = f"Red: closer together than in the balanced simplex ({simplex}, the line on the scale); blue: further apart; grey: no angle."
+    scale = (
+        f"Red: closer together than in the balanced simplex ({simplex}, the line on the scale); blue: further apart; "
+        "grey: no angle."
+    )
     many = f"{pairs} pair{'' if pairs == 1 else 's'} of classes"
     drawn: list[tuple[str, Any, tuple[float, float], str, str]] = [
         (
@@ -129,79 +130,85 @@ def _pictures(found: Validation) -> list[dict[str, str]]:
             _map("optimal"),
             MAP_SIZE,
             f"Heat map of the optimal angles of {number} classes",
-            f"{_regime(found)} {scale}",
+            f"{_regime(validation)} {scale}",
         ),
         (
             "scatter",
-            validation.plot_angle_scatter,
+            pictures.plot_angle_scatter,
             CHART_SIZE,
             f"Learned against optimal angle of {many}",
-            "A pair on the dashed line has its optimal angle. Bars are intervals that hold for all pairs at once; orange pairs are off by "
-            "more than the tolerance, noise set aside.",
+            "A pair on the dashed line has its optimal angle. Bars are intervals that hold for all pairs at once; "
+            "orange pairs are off by more than the tolerance, noise set aside.",
         ),
         (
             "errors",
-            validation.plot_angle_errors,
+            pictures.plot_angle_errors,
             CHART_SIZE,
             f"Learned minus optimal angle of {many} by class size",
-            "The same pairs by the images of their smaller class: noise makes the bars of small classes long, a real deviation moves them "
-            "away from zero.",
+            "The same pairs by the images of their smaller class: noise makes the bars of small classes long, a real "
+            "deviation moves them away from zero.",
         ),
         (
             "off",
             _map("off"),
             MAP_SIZE,
             f"Heat map of what noise does not explain in {many}",
-            "How far the optimal angle lies outside the interval of the learned one. Red: closer together than optimal; blue: further "
-            "apart; no colour: noise explains it.",
+            "How far the optimal angle lies outside the interval of the learned one. Red: closer together than "
+            "optimal; blue: further apart; no colour: noise explains it.",
         ),
         (
             "spectrum",
-            validation.plot_spectra,
+            pictures.plot_spectra,
             CHART_SIZE,
             "Eigenvalues of the learned and of the optimal Gram matrix",
-            "How many directions the class means use, and how much of each. Noise alone spreads the learned eigenvalues, also below zero.",
+            "How many directions the class means use, and how much of each. Noise alone spreads the learned "
+            "eigenvalues, also below zero.",
         ),
     ]
     shown = [one for one in drawn if pairs or one[0] == "optimal"]
     return [
-        {"svg": inline_svg(partial(draw, found), size, name, title, said), "caption": said}
-        for name, draw, size, title, said in shown
+        {"svg": inline_svg(partial(draw, validation), size, name, title, caption), "caption": caption}
+        for name, draw, size, title, caption in shown
     ]
 
 
 def _map(which: str) -> Callable[..., Any]:
-    return lambda found, axes: validation.plot_angle_map(found, which, axes)
+    return lambda validation, axes: pictures.plot_angle_map(validation, which, axes)
 
 
-def _regime(found: Validation) -> str:
-    text = describe_regime(found.geometry)
+def _regime(validation: Validation) -> str:
+    text = describe_regime(validation.geometry)
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _compared(found: Validation) -> list[tuple[str, str]]:
+def _compared(validation: Validation) -> list[tuple[str, str]]:
     """What was compared with what, in words."""
-    geometry = found.geometry
-    classes = f"{found.num_classes}" + (f" of the {geometry.num_classes} of the optimum" if found.missing else "")
-    smallest, largest = int(found.directions.counts.min()), int(found.directions.counts.max())
+    geometry = validation.geometry
+    classes = f"{validation.num_classes}" + (
+        f" of the {geometry.num_classes} of the optimum" if validation.missing else ""
+    )
+    smallest, largest = int(validation.directions.counts.min()), int(validation.directions.counts.max())
     images = (
-        f"{found.num_images} in {found.dim} dimensions, {smallest}"
+        f"{validation.num_images} in {validation.dim} dimensions, {smallest}"
         + (f" to {largest}" if largest > smallest else "")
-        + " a class"
+        + " per class"
     )
     loss = geometry.loss.words()
     return [
-        ("Embeddings", "arrays in memory" if found.embeddings_from == "`embeddings`" else found.embeddings_from),
+        (
+            "Embeddings",
+            "arrays in memory" if validation.embeddings_from == "`embeddings`" else validation.embeddings_from,
+        ),
         ("Images", images),
         ("Classes", classes),
-        ("Optimum from", found.optimum_from),
+        ("Optimum from", validation.optimum_from),
         ("Loss", loss),
-        ("Tolerance", f"{found.tolerance_deg:g} degrees"),
+        ("Tolerance", f"{validation.tolerance_deg:g} degrees"),
     ]
 
 
-def _risk(found: Validation) -> dict[str, Any]:
-    risk = found.excess_risk
+def _risk(validation: Validation) -> dict[str, Any]:
+    risk = validation.excess_risk
     values = {name: getattr(risk, name) for name in _TERMS}
     terms = [
         {"name": name, "value": value, "text": _TERMS[name]} for name, value in values.items() if value is not None
@@ -214,29 +221,29 @@ def _risk(found: Validation) -> dict[str, Any]:
     return {
         "total": risk.total,
         "terms": terms,
-        "reason": text_with_names(risk.reason or ("" if terms else "it was not computed"), found),
+        "reason": text_with_names(risk.reason or ("" if terms else "it was not computed"), validation),
     }
 
 
-def _metrics(found: Validation) -> Iterable[dict[str, Any]]:
-    for name, metric in found.metrics.items():
+def _metrics(validation: Validation) -> Iterable[dict[str, Any]]:
+    for name, metric in validation.metrics.items():
         yield {
             "name": name,
             "value": metric.value,
             "error": metric.standard_error,
             "rows": metric.rows,
             "text": metric.words,
-            "reason": metric.reason and shortened(metric.reason, found),
+            "reason": metric.reason and shortened(metric.reason, validation),
         }
 
 
-def _facts(found: Validation) -> list[tuple[str, str]]:
+def _facts(validation: Validation) -> list[tuple[str, str]]:
     """Numbers beside the metrics, with their names."""
-    geometry, norms = found.geometry, found.norms
-    unit = found.excess_risk.unit
+    geometry, norms = validation.geometry, validation.norms
+    unit, intervals = validation.excess_risk.unit, validation.intervals
     source = {
         "projected": "exact, from a second pass",
-        "full": "from a covariance a class",
+        "full": "from one covariance per class",
         "pooled": "from one covariance for all",
     }
     facts = [
@@ -245,40 +252,41 @@ def _facts(found: Validation) -> list[tuple[str, str]]:
         ("Lowest risk", f"{geometry.risk:.10g}"),
         ("Rank of the optimum", f"{geometry.rank} of at most {geometry.num_classes - 1}"),
         ("Unit of the excess risk", "n/a" if unit is None else about(unit, 6)),
-        ("Pairs tested", str(found.intervals.num_pairs)),
+        ("Pairs tested", str(validation.intervals.num_pairs)),
         (
             "Confidence",
-            f"{100 * (1 - found.intervals.alpha):g} % for all pairs at once; variances {source[found.intervals.source]}",
+            f"{100 * (1 - intervals.alpha):g} % for all pairs at once; variances {source[intervals.source]}",
         ),
-        ("Rows read", str(found.num_rows)),
-        ("Images compared", str(found.num_images)),
-        ("Rows ignored by label", str(sum(found.ignored.values()))),
+        ("Rows read", str(validation.num_rows)),
+        ("Images compared", str(validation.num_images)),
+        ("Rows ignored by label", str(sum(validation.ignored.values()))),
         ("Norms of the rows", f"{about(norms.smallest)} to {about(norms.largest)}, mean {about(norms.mean)}"),
-        ("Matching of classes", "by name" if found.matching == "names" else "Hungarian: names were not used"),
+        ("Matching of classes", "by name" if validation.matching == "names" else "Hungarian: names were not used"),
     ]
     if geometry.required_rank is not None:
         facts.insert(4, ("Dimensions that the optimum needs", str(geometry.required_rank)))
     return facts
 
 
-def _lists(found: Validation) -> list[dict[str, Any]]:
+def _lists(validation: Validation) -> list[dict[str, Any]]:
     """What was left out and done, where there is something."""
-    held = found.judgement
-    predicted = [
-        f"{name_of(found.names[pair.first])} and {name_of(found.names[pair.second])}" for pair in held.as_predicted
-    ]
+    judgement, names = validation.judgement, validation.names
+    predicted = [f"{name_of(names[pair.first])} and {name_of(names[pair.second])}" for pair in judgement.as_predicted]
     groups: list[tuple[str, list[str]]] = [
-        ("Notes", [text_with_names(note, found) for note in found.notes]),
-        ("Classes with too few images to tell", [name_of(name) for name in held.too_small]),
-        ("Classes without a common direction", [name_of(name) for name in held.without_direction]),
+        ("Notes", [text_with_names(note, validation) for note in validation.notes]),
+        ("Classes with too few images to tell", [name_of(name) for name in judgement.too_small]),
+        ("Classes without a common direction", [name_of(name) for name in judgement.without_direction]),
         ("Pairs that coincide, as the optimum predicts", predicted),
-        ("Classes of the optimum without embeddings, left out", [name_of(name) for name in found.missing]),
+        ("Classes of the optimum without embeddings, left out", [name_of(name) for name in validation.missing]),
         (
             "Classes of the embeddings that the optimum does not have, left out",
-            [_counted(*entry) for entry in found.extra.items()],
+            [_counted(*entry) for entry in validation.extra.items()],
         ),
-        ("Rows ignored by their label", [_counted(*entry) for entry in found.ignored.items()]),
-        ("Matched classes: embeddings to optimum", [f"{name_of(a)} to {name_of(b)}" for a, b in found.matched.items()]),
+        ("Rows ignored by their label", [_counted(*entry) for entry in validation.ignored.items()]),
+        (
+            "Matched classes: embeddings to optimum",
+            [f"{name_of(a)} to {name_of(b)}" for a, b in validation.matched.items()],
+        ),
     ]
     return [
         {"title": title, "entries": entries[:LISTED], "more": max(len(entries) - LISTED, 0)}
@@ -292,8 +300,8 @@ def _counted(name: str, number: int) -> str:
 
 
 def _versions() -> str:
-    held = [f"{name} {importlib.metadata.version(name)}" for name in ("optgeom", "numpy", "scipy", "matplotlib")]
-    return ", ".join([*held, f"Python {platform.python_version()}"])
+    packages = [f"{name} {importlib.metadata.version(name)}" for name in ("optgeom", "numpy", "scipy", "matplotlib")]
+    return ", ".join([*packages, f"Python {platform.python_version()}"])
 
 
 def _percent(value: float) -> str:
@@ -329,7 +337,7 @@ def text_with_names(text: str, validation: Validation) -> str:
 def shortened(text: str, validation: Validation) -> str:
     """The same for a part of a sentence."""
     for name in (*validation.names, *validation.missing, *validation.extra):
-        if len(name) > NAME_WIDTH:  # before control characters are replaced, or it would not be found
+        if len(name) > NAME_WIDTH:  # before control characters are replaced, or it would not be validation
             text = text.replace(name, name_of(name))
     return visible(text)
 

@@ -1,5 +1,4 @@
-"""Metrics of class means and within-class scatter: neural collapse, class separation, distance from the regular
-simplex.
+"""Metrics of class means and scatter: neural collapse, separation, distance from the simplex, effective rank.
 
 They say how collapsed an embedding is and how far from the balanced answer; none of them knows the optimum of
 imbalanced classes.
@@ -10,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,104 +20,14 @@ from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.errors import InvalidInputError
 
-
-def singular_values(rows: npt.ArrayLike, center: bool = False) -> Array:
-    """Singular values of the rows.
-
-    Parameters
-    ----------
-    rows : (n, d)
-        Any finite rows.
-    center : bool
-        Subtract the mean row first. The effective rank of Roy and Vetterli is that of the rows as they are.
-
-    Returns
-    -------
-    (min(n, d),) descending, each exact to rounding of the largest.
-
-    Raises
-    ------
-    InvalidInputError
-        Rows that are not a finite (n, d) table.
-    """
-    table = _finite("rows", rows)
-    return np.asarray(scipy.linalg.svdvals(table - table.mean(axis=0) if center else table))
-
-
-def singular_values_of_scatter(matrix: npt.ArrayLike) -> Array:
-    """Singular values of rows Z from Z'Z (d, d), or from their Gram matrix Z Z' (n, n): square roots of the
-    eigenvalues.
-
-    Returns ------- (d,) descending. Eigenvalues below d eps times the largest are rounding and become 0: a singular
-    value below 1e-8 sqrt(d) of the largest cannot be seen in a scatter matrix (`singular_values` sees it in the rows).
-
-    Raises
-    ------
-    InvalidInputError
-        A matrix that is not square, finite and symmetric to rounding.
-    """
-    given = _finite("matrix", matrix)
-    size = float(np.abs(given).max())
-    if given.shape[0] != given.shape[1] or np.abs(given - given.T).max() > 1e-6 * size:
-        raise InvalidInputError(
-            f"`matrix` must be symmetric; got shape {given.shape} (scatter or Gram matrix; rows go to singular_values)"
-        )
-    eigenvalues = scipy.linalg.eigvalsh((given + given.T) / 2)[::-1]
-    kept = eigenvalues > eigenvalues.size * EPS * max(float(eigenvalues[0]), 0.0)
-    return np.asarray(np.sqrt(np.where(kept, eigenvalues, 0.0)))
-
-
-def effective_rank(values: npt.ArrayLike) -> float:
-    """exp( -sum_k p_k log p_k ) with p_k = sigma_k / sum sigma: between 1 and the number of non-zero singular values.
-
-    Parameters
-    ----------
-    values : (r,)
-        Singular values, >= 0, in any order.
-
-    Returns
-    -------
-    float
-        nan where all are zero (n/a).
-
-    Raises
-    ------
-    InvalidInputError
-        A value that is negative or not finite.
-
-    References
-    ----------
-    Roy, Vetterli 2007, The effective rank: a measure of effective dimensionality, EUSIPCO.
-    """
-    sigma = np.asarray(values, dtype=np.float64)
-    if sigma.ndim != 1 or not np.all(np.isfinite(sigma)) or np.any(sigma < 0):
-        raise InvalidInputError(
-            "`values` must be singular values, finite and >= 0; got others (take them from singular_values)"
-        )
-    total = float(sigma.sum())
-    if total == 0:
-        return float("nan")
-    share = sigma[sigma > 0] / total
-    return float(np.exp(-np.sum(share * np.log(share))))
-
-
-def _finite(name: str, values: Any) -> Array:
-    table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2 or table.size == 0 or not np.all(np.isfinite(table)):
-        came = f"shape {table.shape}" if table.ndim != 2 or table.size == 0 else "NaN or infinity"
-        raise InvalidInputError(f"`{name}` must be a finite table of two axes; got {came} (leave such rows out)")
-    return table
-
-
 # of the largest eigenvalue: class means stored as float32 carry differences of 1e-7, hence eigenvalues of 1e-14
 PINV_CUTOFF = 1e-10
-COINCIDENT = (
-    2e-9  # of |m|^2: the squared distance of unit vectors at cosine 1 - 1e-9, where `Geometry` calls classes coincident
-)
+# of |m|^2: the squared distance of unit vectors at cosine 1 - 1e-9, where `Geometry` calls classes coincident
+COINCIDENT = 2e-9
 LISTED_PAIRS = 10000
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ClassSeparation:
     """CDNV of every pair of classes.
 
@@ -151,8 +59,7 @@ class ClassSeparation:
 
 @dataclass(frozen=True)
 class SimplexDistance:
-    """Distance of a Gram matrix from the regular simplex of as many classes: the answer for balanced classes, given for
-    comparison.
+    """Distance of a Gram matrix from the regular simplex of as many classes, the answer for balanced classes.
 
     Attributes
     ----------
@@ -171,7 +78,7 @@ class SimplexDistance:
     left_out: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ClassMetrics:
     """Everything of this file for one embedding; classes that have images, in class order.
 
@@ -238,7 +145,7 @@ def nc1(means: npt.ArrayLike, within: npt.ArrayLike, weights: npt.ArrayLike | No
     share = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
     if share.shape != (count,) or not np.all(np.isfinite(share)) or np.any(share <= 0):
         raise InvalidInputError(
-            f"`weights` must be {count} positive numbers, one a class; got shape {share.shape} (counts will do)"
+            f"`weights` must be {count} positive numbers, one per class; got shape {share.shape} (counts will do)"
         )
     share = share / share.sum()
     # The factor of S_b: its singular values keep twice the digits of the eigenvalues of S_b, and C x d is smaller than
@@ -249,8 +156,8 @@ def nc1(means: npt.ArrayLike, within: npt.ArrayLike, weights: npt.ArrayLike | No
     if not np.all(np.isfinite(covariance)) or between[0] <= COINCIDENT * np.max(np.sum(table**2, axis=1)):
         return math.nan
     kept = between > PINV_CUTOFF * between[0]
-    held = np.einsum("kd,de,ke->k", directions[kept], covariance, directions[kept], optimize=True)
-    return float(np.sum(held / between[kept]) / count)
+    spread = np.einsum("kd,de,ke->k", directions[kept], covariance, directions[kept], optimize=True)
+    return float(np.sum(spread / between[kept]) / count)
 
 
 def cdnv(means: npt.ArrayLike, variances: npt.ArrayLike) -> ClassSeparation:
@@ -286,9 +193,7 @@ def cdnv(means: npt.ArrayLike, variances: npt.ArrayLike) -> ClassSeparation:
     listed: list[tuple[int, int]] = []
     number = 0
     for block in blocks(count, count, 1 << 20):
-        apart = cdist(
-            table[block], table, "sqeuclidean"
-        )  # differences, not a Gram matrix: close means keep their digits
+        apart = cdist(table[block], table, "sqeuclidean")  # differences keep the digits of close means
         same = apart <= COINCIDENT * np.maximum(squares[block][:, None], squares[None, :])
         rows = np.arange(count)[block]
         value = (spread[block][:, None] + spread[None, :]) / (2 * np.where(same, 1.0, apart))
@@ -309,7 +214,15 @@ def cdnv(means: npt.ArrayLike, variances: npt.ArrayLike) -> ClassSeparation:
         worst = (flat // count, flat % count)
     mean, largest = (float(values.mean()), float(values.max())) if values.size else (math.nan, math.nan)
     missing = tuple(int(c) for c in np.flatnonzero(np.isnan(spread)))
-    return ClassSeparation(matrix, mean, largest, worst, tuple(listed), number, missing)
+    return ClassSeparation(
+        matrix=matrix,
+        mean=mean,
+        max=largest,
+        worst_pair=worst,
+        collapsed_pairs=tuple(listed),
+        num_collapsed_pairs=number,
+        not_available=missing,
+    )
 
 
 def simplex_distance(gram: npt.ArrayLike) -> SimplexDistance:
@@ -349,10 +262,69 @@ def simplex_distance(gram: npt.ArrayLike) -> SimplexDistance:
     target = -1.0 / (classes.size - 1)
     pairs = finite[np.ix_(classes, classes)]
     relative = math.sqrt(float(np.mean((cosines[pairs] - target) ** 2))) / abs(target)
-    off = np.where(pairs, np.degrees(np.abs(arccos_clipped(cosines) - math.acos(target))), -1.0)
-    first, second = np.unravel_index(int(np.argmax(off)), off.shape)
+    error = np.where(pairs, np.degrees(np.abs(arccos_clipped(cosines) - math.acos(target))), -1.0)
+    first, second = np.unravel_index(int(np.argmax(error)), error.shape)
     pair = tuple(sorted((int(classes[first]), int(classes[second]))))
-    return SimplexDistance(relative, float(off.max()), (pair[0], pair[1]), left_out)
+    return SimplexDistance(relative, float(error.max()), (pair[0], pair[1]), left_out)
+
+
+def singular_values_of_scatter(matrix: npt.ArrayLike) -> Array:
+    """Singular values of rows Z from Z'Z (d, d) or Z Z' (n, n), as square roots of the eigenvalues.
+
+    Returns
+    -------
+    (d,) array
+        Descending. Eigenvalues below d eps times the largest are rounding and become 0: a singular value below 1e-8
+        sqrt(d) of the largest cannot be seen in a scatter matrix.
+
+    Raises
+    ------
+    InvalidInputError
+        A matrix that is not square, finite and symmetric to rounding.
+    """
+    given = _finite("matrix", matrix, "(n, n)", "leave such rows out")
+    size = float(np.abs(given).max())
+    if given.shape[0] != given.shape[1] or np.abs(given - given.T).max() > 1e-6 * size:
+        raise InvalidInputError(
+            f"`matrix` must be symmetric; got shape {given.shape} (a scatter or a Gram matrix of rows)"
+        )
+    eigenvalues = scipy.linalg.eigvalsh((given + given.T) / 2)[::-1]
+    kept = eigenvalues > eigenvalues.size * EPS * max(float(eigenvalues[0]), 0.0)
+    return np.asarray(np.sqrt(np.where(kept, eigenvalues, 0.0)))
+
+
+def effective_rank(values: npt.ArrayLike) -> float:
+    """exp( -sum_k p_k log p_k ) with p_k = sigma_k / sum sigma: between 1 and the number of non-zero singular values.
+
+    Parameters
+    ----------
+    values : (r,)
+        Singular values, >= 0, in any order.
+
+    Returns
+    -------
+    float
+        nan where all are zero (n/a).
+
+    Raises
+    ------
+    InvalidInputError
+        A value that is negative or not finite.
+
+    References
+    ----------
+    Roy, Vetterli 2007, The effective rank: a measure of effective dimensionality, EUSIPCO.
+    """
+    sigma = np.asarray(values, dtype=np.float64)
+    if sigma.ndim != 1 or not np.all(np.isfinite(sigma)) or np.any(sigma < 0):
+        raise InvalidInputError(
+            "`values` must be singular values, finite and >= 0; got others (for example from numpy.linalg.svd)"
+        )
+    total = float(sigma.sum())
+    if total == 0:
+        return float("nan")
+    share = sigma[sigma > 0] / total
+    return float(np.exp(-np.sum(share * np.log(share))))
 
 
 def class_metrics(moments: ClassMoments, within: WithinClass | None = None, weighting: str = "classes") -> ClassMetrics:
@@ -390,14 +362,14 @@ def class_metrics(moments: ClassMoments, within: WithinClass | None = None, weig
     variances = _variances(moments, within, kept, counts, means)
     known = np.flatnonzero(~np.isnan(variances))
     return ClassMetrics(
-        names,
-        math.nan if scatter is None else nc1(means, scatter, None if weighting == "classes" else counts),
-        variances,
-        names[int(known[np.argmax(variances[known])])] if known.size else None,
-        cdnv(means, variances),
-        simplex_distance(directions @ directions.T),
-        _picked(moments.names, np.flatnonzero(moments.counts == 0)),
-        _picked(names, np.flatnonzero(counts == 1)),
+        names=names,
+        nc1=math.nan if scatter is None else nc1(means, scatter, None if weighting == "classes" else counts),
+        variances=variances,
+        worst_class=names[int(known[np.argmax(variances[known])])] if known.size else None,
+        separation=cdnv(means, variances),
+        simplex=simplex_distance(directions @ directions.T),
+        empty=_picked(moments.names, np.flatnonzero(moments.counts == 0)),
+        singletons=_picked(names, np.flatnonzero(counts == 1)),
     )
 
 
@@ -427,12 +399,14 @@ def _picked(names: Sequence[str], index: npt.NDArray[np.intp]) -> tuple[str, ...
 
 
 def _means(means: npt.ArrayLike) -> Array:
-    table = np.asarray(means, dtype=np.float64)
-    if table.ndim != 2 or table.size == 0 or not np.all(np.isfinite(table)):
-        came = (
-            f"shape {table.shape}"
-            if table.ndim != 2 or table.size == 0
-            else "NaN or infinity (leave empty classes out)"
-        )
-        raise InvalidInputError(f"`means` must be finite, (C, d); got {came}")
+    return _finite("means", means, "(C, d)", "leave empty classes out")
+
+
+def _finite(name: str, values: npt.ArrayLike, shape: str, remedy: str) -> Array:
+    """A finite table in float64."""
+    table = np.asarray(values, dtype=np.float64)
+    fits = table.ndim == 2 and table.size > 0
+    if not fits or not np.all(np.isfinite(table)):
+        came = "NaN or infinity" if fits else f"shape {table.shape}"
+        raise InvalidInputError(f"`{name}` must be finite, {shape}; got {came} ({remedy})")
     return table

@@ -208,7 +208,7 @@ class _Round:
 
 
 def _masses(codes: Index, per_class: Array, at: Index, positives: Mask, mass: Array) -> Array:
-    """(b, n) mass of each row as a negative: that of its class over the rows of the class, of the own over positives."""
+    """(b, n) mass of each row as a negative: that of its class over its rows, of the anchor's class over positives."""
     each = (mass / per_class[None, :])[:, codes]
     own = mass[np.arange(at.size), codes[at]] / positives.sum(axis=1)
     same = codes[at][:, None] == codes[None, :]

@@ -1,11 +1,11 @@
-r"""Whether features recover latents: linear R2, correlation after the best matching of coordinates, angle after the
-best rotation.
+r"""Whether features recover latents: linear R2, matched correlation, and angle after the best rotation.
 
 With latents z_i in R^d and features h_i in R^q of the same n samples:
 
-    linear R2     1 - min_{A, b} sum_i |z_i - A h_i - b|^2 / sum_i |z_i - mean z|^2       pooled over the coordinates of z
-    MCC           max over matchings pi of (1/d) sum_a |corr(z_a, h_pi(a))|               every coordinate of z has its own of h
-    angle error   angle between z_i/|z_i| and Q h_i/|h_i|, Q the orthogonal map of least sum_i |z_i - Q h_i|^2 (unit rows)
+    linear R2     1 - min_{A, b} sum_i |z_i - A h_i - b|^2 / sum_i |z_i - mean z|^2, pooled over the coordinates of z
+    MCC           max over matchings pi of (1/d) sum_a |corr(z_a, h_pi(a))|; every coordinate of z has its own of h
+    angle error   angle between z_i/|z_i| and Q h_i/|h_i|, Q the orthogonal map of least sum_i |z_i - Q h_i|^2 for
+                  unit rows
 
 The regression is fitted and judged on the samples given: give samples that the encoder was not trained on, many more
 than q. 1 - linear R2 is the share of the variance of the latents that no linear map finds in the features.
@@ -70,8 +70,10 @@ def latent_recovery(latents: npt.ArrayLike, features: npt.ArrayLike) -> LatentRe
     InvalidInputError
         Shapes that do not fit, values that are not finite, latents without variance, or rows of length 0.
 
-    References ---------- Hyvarinen, Morioka 2016, arXiv 1605.06336 (MCC); Zimmermann et al. 2021, arXiv 2102.08850;
-    Zaliaduonis et al. 2026, arXiv 2606.04280 (pooled linear R2).
+    References
+    ----------
+    Hyvarinen, Morioka 2016, arXiv 1605.06336 (MCC); Zimmermann et al. 2021, arXiv 2102.08850; Zaliaduonis et al. 2026,
+    arXiv 2606.04280 (pooled linear R2).
     """
     z, h = _pair(latents, features)
     angles = _angle_errors(z, h)
@@ -89,10 +91,7 @@ def linear_r2(latents: npt.ArrayLike, features: npt.ArrayLike) -> float:
 
 
 def permutation_mcc(latents: npt.ArrayLike, features: npt.ArrayLike) -> float:
-    """Mean absolute Pearson correlation after the best matching of coordinates.
-
-    Constant coordinates correlate with nothing.
-    """
+    """Mean absolute Pearson correlation after the best matching of coordinates; 0 for constant coordinates."""
     z, h = _pair(latents, features)
     scores = np.abs(_standardised(z).T @ _standardised(h))
     rows, columns = linear_sum_assignment(scores, maximize=True)
@@ -134,7 +133,7 @@ def _pair(latents: npt.ArrayLike, features: npt.ArrayLike) -> tuple[Array, Array
     if z.ndim != 2 or h.ndim != 2 or z.shape[0] != h.shape[0] or min(*z.shape, *h.shape) < 1:
         came = f"{z.shape} and {h.shape}"
         raise InvalidInputError(
-            f"`features` must be (n, q) for latents (n, d), a row each; got {came} (the same samples in both)"
+            f"`features` must be (n, q) for latents (n, d), one row per sample; got {came} (the same samples in both)"
         )
     for name, values in (("latents", z), ("features", h)):
         if not np.isfinite(values).all():

@@ -199,8 +199,8 @@ def _differs(evidence: Evidence) -> str:
     delta = evidence.tolerance_deg
     beyond = f"more than {delta:g} degrees beyond sampling noise" if delta else "more than sampling noise explains"
     tested = _count(evidence.intervals.num_pairs, "pair")
-    off = f"{number} of {tested} of classes {'is' if number == 1 else 'are'} off by {beyond}"
-    return f"differs from {compared}: {off}: {listed(parts, number)}{evidence.busiest(evidence.different)}."
+    subject = f"{number} of {tested} of classes {'is' if number == 1 else 'are'} off by {beyond}"
+    return f"differs from {compared}: {subject}: {listed(parts, number)}{evidence.busiest(evidence.different)}."
 
 
 def _differs_headline(evidence: Evidence) -> str:
