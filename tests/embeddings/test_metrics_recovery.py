@@ -114,7 +114,7 @@ def test_degenerate_features_explain_nothing():
     ("z", "h", "words"),
     [
         (np.ones((3, 2)), np.ones((4, 2)), "same samples"),
-        (np.ones(3), np.ones((3, 2)), "a row each"),
+        (np.ones(3), np.ones((3, 2)), "one row per sample"),
         (np.eye(3), np.full((3, 2), np.nan), "`features` must be finite"),
         (np.ones((3, 2)), np.eye(3), "`latents` must vary"),
         (np.eye(3), np.array([[1.0], [0.0], [1.0]]), "length 0; got one in row 1"),
