@@ -139,9 +139,9 @@ def wait_for_quiet() -> None:
 
 
 def memory_mb(what: str) -> float:
-    """A figure of this process from /proc, in MiB: VmRSS, VmHWM (largest so far) or RssAnon.
+    """Memory of this process from /proc, in MiB: VmRSS, VmHWM (the largest so far) or RssAnon.
 
-    NaN where the system does not say.
+    NaN where the system has no such figure.
     """
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
@@ -162,9 +162,9 @@ def peak_mb() -> float:
 
 
 def in_fresh_process(module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What `child(arguments)` of a benchmark module returns in a process of its own, or {"note".
+    """Result of `child(arguments)` of a benchmark module, run in a new process.
 
-    Reason} when it fails.
+    {"note": reason} if it fails.
     """
     command = [sys.executable, str(ENTRY), "--child", module, json.dumps(arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

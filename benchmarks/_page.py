@@ -19,10 +19,7 @@ ALWAYS = (DATE, "BLAS threads", LOAD)  # told run by run even where all agree
 
 
 def write(into: Path, tables: Mapping[str, Table], figures: Path) -> None:
-    """Every table, the runs and the targets that were missed, between their markers in `into`/README.md.
-
-    Figures to their own folder.
-    """
+    """Write every table, the runs and the missed targets between their markers in `into`/README.md, and the figures."""
     page, results = into / "README.md", into / "results"
     text = page.read_text(encoding="utf-8")
     missed: list[str] = []

@@ -62,7 +62,7 @@ def supcon_limit(proportions: Array, temperature: float) -> RowsProgram:
 def scl_limit(proportions: Array, temperature: float) -> RowsProgram:
     """InfoNCE, alpha 0, infinitely many negatives of other classes.
 
-    Sum_i p_i log sum_{j != i} p_j/(1 - p_i) exp((A_ij - 1)/tau).
+    The risk is sum_i p_i log sum_{j != i} p_j/(1 - p_i) exp((A_ij - 1)/tau).
     """
     law = np.log(proportions)[None, :] - np.log1p(-proportions)[:, None] - 1 / temperature
     return RowsProgram(proportions, np.where(np.eye(proportions.size, dtype=bool), NEVER, law), temperature)
@@ -94,9 +94,9 @@ def conic(program: RowsProgram, solver: str) -> Answer:
 
 
 def conic_by_rows(program: RowsProgram, solver: str) -> Answer:
-    """The same, a log-sum-exp a row without the entries that are no term.
+    """The same program as `conic` with one log-sum-exp per row, without the entries that are not terms.
 
-    Fewer cones than `conic` where the own entry is out.
+    It has fewer cones where the own entry is left out.
     """
     import cvxpy as cp
 

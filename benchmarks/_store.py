@@ -1,6 +1,6 @@
-"""The files of results.
+"""The files of results: one CSV per table, written whole or not at all.
 
-One CSV a table, written whole or not at all, and machines.csv with the run that each row points to.
+machines.csv has the run that each row points to.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def read_table(path: Path) -> list[Row]:
 
 
 def merged(kept: Iterable[Row], fresh: Sequence[Row]) -> list[Row]:
-    """Fresh rows in place of the kept ones of the same case and size.
+    """Replace kept rows by fresh ones of the same case and size.
 
-    Cases in order of size within their first appearance.
+    Cases stay in order of first appearance, ordered by size within.
     """
     measured = {(row.case, row.size) for row in fresh}
     rows = [*(row for row in kept if (row.case, row.size) not in measured), *fresh]

@@ -96,9 +96,9 @@ def versus(rows: Sequence[Row], targets: Mapping[tuple[str, int], float], size: 
 
 
 def within(rows: Sequence[Row], targets: Mapping[tuple[str, int], tuple[float, float]], size: str = "C") -> str:
-    """A line a case of ours alone.
+    """A line per case of optgeom alone.
 
-    Targets are (seconds, gap), infinite where open, a gap of NaN where there is nothing to certify.
+    Targets are (seconds, gap): infinite where open, a gap of NaN where nothing is certified.
     """
     lines = []
     for (case, number_of), found in cases(rows).items():

@@ -90,10 +90,7 @@ def conic_rival(solver: str, by_rows: bool = False) -> dict[str, Rival]:
 
 
 def oblique_rivals(effort: Effort) -> dict[str, Rival]:
-    """pymanopt with its default tolerance, and with one tight enough for a certificate.
-
-    That one gives up after a while.
-    """
+    """pymanopt with its default tolerance, and with one tight enough for a certificate, under a time limit."""
     loose = partial(_rivals.oblique, limit=PATIENCE[effort.level])
     return {"pymanopt, default": loose, f"pymanopt, gradient {TIGHT:.0e}": partial(loose, gradient_norm=TIGHT)}
 
@@ -102,7 +99,8 @@ def oblique_rivals(effort: Effort) -> dict[str, Rival]:
 class Contest:
     """One problem.
 
-    `ours` from the data of the problem to the certified answer, `theirs` from the same data to the rival's program.
+    `ours` goes from the data of the problem to the certified answer, `theirs` from the same data to the program of the
+    rival.
     """
 
     case: str

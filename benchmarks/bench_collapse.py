@@ -1,6 +1,6 @@
-"""Collapsed geometries.
+"""Collapsed geometries: time to a certificate where dimensions are lost.
 
-Time to a certificate where dimensions are lost (SCL, infinitely many negatives, alpha 0, proportions i^-s).
+The loss is SCL with infinitely many negatives and alpha 0; proportions are i^-s.
 """
 
 from __future__ import annotations

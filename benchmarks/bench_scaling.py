@@ -1,9 +1,9 @@
 """Distance geometry against scikit-learn's metric multidimensional scaling (SMACOF).
 
-SMACOF minimises stress, not the loss. Both start from the matrix of weights and are judged by the points that come out: their distances against the
-target distances, and their loss, recomputed, with the certificate of the weighted program. Target distances are |y_i -
-y_j| (Euclidean similarity) or chords sqrt(2 - 2 cos) of the target cosines. For cosines, the points of MDS are put on
-the sphere that fits them best.
+SMACOF minimises stress, not the loss. Both start from the matrix of weights and are judged by the points that come
+out: their distances against the target distances, and their loss, recomputed, with the certificate of the weighted
+program. Target distances are |y_i - y_j| (Euclidean similarity) or chords sqrt(2 - 2 cos) of the target cosines. For
+cosines, the points of MDS are put on the sphere that fits them best.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def scaling(problem: Problem, init: str) -> tuple[Any, str]:
 def judged(
     row: Callable[..., Row], problem: Problem, found: tuple[Any, str], best: float = math.nan
 ) -> tuple[Row, float]:
-    """Distances against the targets (relative to the largest), and the loss with its gap.
+    """Distances against the targets (relative to the largest), and the loss with its gap to the bound.
 
-    To the entropic bound, or to the dual bound.
+    The bound is the entropic one, or else the dual one.
     """
     points, note = found
     held = Weights.from_matrix(problem.weights)

@@ -35,10 +35,7 @@ LARGEST_SEARCH = 2560  # classes times batch size up to which the optimum is sou
 
 
 def shuffled_risk(gram: torch.Tensor, counts: Sequence[int], size: int, temperature: float) -> torch.Tensor:
-    """Expected SupCon loss of a batch of `size` images, two views each, drawn without replacement.
-
-    Features at class means.
-    """
+    """Expected SupCon loss at the class means, of batches of `size` images, two views each, without replacement."""
     numbers = torch.as_tensor(counts, dtype=torch.float64)
     x = torch.exp((gram - 1) / temperature)
     terms = [

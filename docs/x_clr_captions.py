@@ -36,7 +36,7 @@ ROWS = ((0.1, None), (0.1, 5), (0.1, 2), (0.05, None), (0.2, None), (0.5, None))
 class SentenceEncoder:
     """all-MiniLM-L6-v2 (Reimers and Gurevych 2019, arXiv 1908.10084).
 
-    A BERT of 6 layers, mean over the tokens, length 1.
+    A BERT of 6 layers; embeddings are means over the tokens, of length 1.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -59,7 +59,8 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with its arguments that stand for several options spread out into these options.
 
     Such an argument is of a dataclass with a default for each field, or of a class with `declared`, which gives the
-    annotations of its options by name (all None where they are not given), and `gathered`, which makes it of their values.
+    annotations of its options by name (all None where they are not given), and `gathered`, which makes it of their
+    values.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     spread: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {}

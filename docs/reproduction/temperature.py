@@ -84,7 +84,10 @@ class UnlabelledTask(Task):
 
 
 def losses(settings: Results) -> list[tuple[str, float | None, ContrastiveLoss]]:
-    """(name, temperature, loss); the simple loss has no temperature: Adam does not see the scale of a loss."""
+    """(name, temperature, loss); the simple loss has no temperature.
+
+    A temperature would only scale that loss, and Adam does not depend on the scale.
+    """
     pairs: list[tuple[str, float | None, ContrastiveLoss]] = []
     for tau in settings["temperatures"]:
         pairs.append(("contrastive", tau, SupConLoss(tau)))

@@ -1,5 +1,4 @@
-"""Check of a built site: every internal link, anchor and picture leads somewhere, and nothing is fetched from
-elsewhere.
+"""Check of a built site: internal links, anchors and pictures lead somewhere, and nothing is fetched from elsewhere.
 
     python docs/website/check_site.py site
 

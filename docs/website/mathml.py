@@ -1,6 +1,6 @@
-"""Formulas as MathML when the site is built.
+"""Formulas as MathML, made when the site is built.
 
-Every browser of today draws it by itself, without scripts or fonts from elsewhere.
+Current browsers draw it without scripts or fonts from elsewhere.
 """
 
 from __future__ import annotations

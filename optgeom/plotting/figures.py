@@ -39,7 +39,7 @@ def new_figure(size: tuple[float, float]) -> Figure:
 def scaled_style(points: float) -> dict[str, Any]:
     """Settings of a figure whose text has `points`.
 
-    Lines, ticks and paddings go with the text, or small figures are all padding.
+    Lines, ticks and paddings scale with the text, or small figures are all padding.
     """
     scale = points / 10.0  # matplotlib's own settings go with 10 points
     ticks = {

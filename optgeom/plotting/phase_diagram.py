@@ -1,7 +1,4 @@
-"""The phase diagram of a scan.
-
-Where classes keep their own directions, where they collapse, and the exact frontier in between.
-"""
+"""The phase diagram of a scan: where classes keep their own directions, where they collapse, and the exact frontier."""
 
 from __future__ import annotations
 

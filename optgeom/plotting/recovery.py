@@ -1,7 +1,4 @@
-"""Picture of a recovery.
-
-Where positives go, how much the true latents lose, and the angles that are optimal instead.
-"""
+"""Picture of a recovery: positives, losses of the true latents and of the optimum, and optimal angles."""
 
 from __future__ import annotations
 
@@ -125,10 +122,7 @@ def _sphere(axes: Axes, recovery: Recovery, room: float) -> None:
 
 
 def _edge(law: Conditional, anchor: Array) -> Array | None:
-    """(200, 3) the circle that holds the positives of an anchor, or ends its cap.
-
-    None where there is no such circle.
-    """
+    """(200, 3) points of the circle on which an anchor's positives lie, or that bounds its cap; None without one."""
     turn = np.linspace(0, 2 * np.pi, 200)
     if law.dimension == 3 and len(law.fixed) == 1:
         radius = np.hypot(anchor[0], anchor[1])

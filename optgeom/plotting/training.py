@@ -1,7 +1,4 @@
-"""Pictures of a training run.
-
-The loss against its optimal value, the distance of the Gram matrices, the angles over time.
-"""
+"""Pictures of a training run: loss, distance from the optimal Gram matrix, angles over time."""
 
 from __future__ import annotations
 
@@ -66,7 +63,7 @@ def plot_training(records: Records, geometry: Geometry) -> Figure:
 def plot_loss(records: Records, axes: Axes) -> Axes:
     """Loss of every logged window.
 
-    The dashed line is the smallest expectation, around which batches of other classes scatter.
+    The dashed line is the smallest expected loss, around which batches of other classes scatter.
     """
     steps = [record["step"] for record in records]
     axes.plot(steps, [record["loss"] for record in records], color=BLUE, marker=_marker(records))
@@ -101,9 +98,9 @@ def plot_distance(records: Records, axes: Axes) -> Axes:
 
 
 def plot_angles_over_time(records: Records, geometry: Geometry, axes: Axes) -> Axes:
-    """Angle of every pair of classes (up to 12 classes), the optimal one dashed.
+    """Angle of every pair of classes, the optimal one dashed.
 
-    Above, the largest error of an angle.
+    Above 12 classes, the largest error of an angle.
     """
     angles = [record.get("angles_deg") for record in records]
     steps = [record["step"] for record in records]

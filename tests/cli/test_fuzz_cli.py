@@ -1,6 +1,6 @@
-"""Random options for every command: a known exit code, one JSON object or a table, one line of error.
+"""Random options for every command, and options that once failed.
 
-And what was once wrong.
+Each ends in a known exit code, one JSON object or a table, or one line of error.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ def test_labels_of_one_batch(tmp_path):
         (
             ["--counts", "5,5", "--observed", 1],
             3,
-            "`observed` needs the size of the batches; got the limit of SupCon (give rows or a batch size: --rows or --batch-size)",
+            "`observed` needs the size of the batches; got the limit of SupCon "
+            "(give rows or a batch size: --rows or --batch-size)",
         ),
         (["--rows", 8, "--base-temperature", 0], 3, "`base_temperature` must be > 0"),
     ],

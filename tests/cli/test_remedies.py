@@ -1,6 +1,6 @@
-"""What a verdict says would change it, does.
+"""The remedies of a verdict are effective.
 
-The temperature, epsilon or dimension that it names is typed in, and one next to it.
+The temperature, epsilon or dimension that it names is given as an option, and a value beside it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The `validate` command.
-
-JSON, the words on the terminal, files of every kind, sources of classes, exit codes with one line on stderr.
-"""
+"""The `validate` command: JSON, terminal output, files of every kind, sources of classes, exit codes, errors."""
 
 from __future__ import annotations
 

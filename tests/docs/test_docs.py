@@ -41,10 +41,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def steady(text: str) -> str:
-    """Without what differs between runs and machines.
-
-    Times, iterations, and the size of a gap at the level of rounding.
-    """
+    """Remove what differs between runs and machines: times, iterations, and gaps at the level of rounding."""
     text = re.sub(r"\d+ iterations?, [\d.e+-]+ s$", "RUN", text.strip(), flags=re.MULTILINE)
     return re.sub(r"within \S+ of the optimum", "within GAP of the optimum", text)
 

@@ -1,7 +1,4 @@
-"""The documentation as a whole.
-
-Pages for every public name and command, files that it cites, and the tools that build its site.
-"""
+"""The documentation as a whole: public names, commands and files that it cites, and the tools that build its site."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The commands as a user meets them, in this process.
-
-One JSON object, words without their line breaks, one line on stderr.
-"""
+"""Run commands in this process: JSON, words without line breaks, one line on stderr."""
 
 from __future__ import annotations
 

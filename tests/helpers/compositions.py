@@ -1,7 +1,4 @@
-"""Every batch of a small size, with its probability, and features that sit at class means.
-
-What exact expectations are made of.
-"""
+"""Every batch of a small size with its probability, and features at class means, for exact expectations."""
 
 from __future__ import annotations
 

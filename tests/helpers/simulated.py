@@ -92,7 +92,7 @@ def judged(
 
 
 def turned(means: np.ndarray, degrees: float) -> tuple[np.ndarray, tuple[int, int]]:
-    """The last class turned towards its nearest class that does not coincide with it, and the pair of both."""
+    """Turn the last class towards the nearest class that does not coincide with it, in the plane of both."""
     last = means.shape[0] - 1
     cosines = means[:last] @ means[last]
     cosines[cosines > 1 - 1e-6] = -np.inf

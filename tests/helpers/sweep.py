@@ -1,7 +1,4 @@
-"""Cells of the sweep over classes and losses, and what each owes.
-
-A certificate that holds when it is computed again, or a typed error.
-"""
+"""Cells of the sweep over classes and losses: each must give a verifiable certificate or a typed error."""
 
 from __future__ import annotations
 
@@ -83,10 +80,7 @@ class Cell:
 
 
 def drawn(number: int, seed: int, largest: int) -> list[Cell]:
-    """Cells in which every value of an axis meets every value of every other one about equally often.
-
-    Shuffled columns.
-    """
+    """Cells in which the values of any two axes meet about equally often, by shuffled columns."""
     rng = np.random.default_rng(seed)
     axes = (tuple(size for size in CLASSES if size <= largest), *AXES[1:])
     columns = [rng.permutation(np.resize(np.arange(len(axis)), number)) for axis in axes]
@@ -100,9 +94,9 @@ def pairs(cells: list[Cell]) -> int:
 
 
 def answer(cell: Cell) -> str:
-    """Solve a cell and check what comes.
+    """Solve a cell and check the answer.
 
-    "certified", "rare" (by backward error at `RARE`), or the name of the typed error.
+    Returns "certified", "rare" (by backward error at `RARE`), or the name of the typed error.
     """
     limit = RARE if cell.ratio > LARGEST_RATIO else 1e-8
     with warnings.catch_warnings(), watched(str(cell)):
@@ -118,7 +112,7 @@ def answer(cell: Cell) -> str:
 
 
 def recomputed(geometry: og.Geometry, classes: og.ClassDistribution, loss: Loss, limit: float) -> None:
-    """The certificate again, from the cosines alone.
+    """Recompute the certificate from the cosines alone.
 
     In groups, and class by class where the matrix of classes is that of the program.
     """

@@ -1,7 +1,4 @@
-"""A watchdog for tests.
-
-It ends what hangs with an error that says what hung, and never judges how long anything took.
-"""
+"""End tests that hang with an error that names them; times are never judged."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ WAITING = 10  # times as many on the clock, for what waits and does not work
 
 
 class HangError(BaseException):
-    """Raised in the middle of what hangs.
+    """Raised inside code that hangs.
 
-    No Exception, so that nothing that is tested can take it for one of its own.
+    It is not an Exception, so that the code under test does not catch it.
     """
 
 

@@ -120,7 +120,7 @@ def test_files_are_short(folder):
 
 
 def private_imports(path: Path) -> Iterator[str]:
-    """Names with an underscore that a file imports from outside its own room; `optgeom._checks` belongs to all rooms."""
+    """Underscore names that a file imports from outside its own room; `optgeom._checks` belongs to all rooms."""
     home = path.relative_to(ROOT if path.is_relative_to(PACKAGE) else path.parents[1]).parts[:-1]
     for name, _ in imports(path):
         parts = name.split(".")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.classes import ClassDistribution
 
-# ----------------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
 # labels
 
 

@@ -1,7 +1,4 @@
-"""Pictures.
-
-The right panels with the right numbers, at any number of classes and any size, without warnings or global state.
-"""
+"""Pictures have the right panels and numbers, at any number of classes and size, without warnings or global state."""
 
 from __future__ import annotations
 

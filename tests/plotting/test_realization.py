@@ -1,7 +1,4 @@
-"""The picture of a realization.
-
-The right numbers in a readable order, at any size, without warnings, nothing cut or empty.
-"""
+"""The picture of a realization: right numbers in a readable order at any size, nothing cut or empty."""
 
 from __future__ import annotations
 

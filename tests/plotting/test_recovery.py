@@ -1,7 +1,4 @@
-"""The picture of a recovery.
-
-Its numbers against the definitions, readable at any size, without warnings, nothing cut or overlapping.
-"""
+"""The picture of a recovery: numbers against the definitions, readable at any size, nothing cut or overlapping."""
 
 from __future__ import annotations
 
@@ -70,10 +67,7 @@ def test_same_result_same_file(tmp_path, suffix):
 
 
 def on_sphere(axes, colour):
-    """Points (x, y, z) of the near side that were drawn at these places.
-
-    Undo the view from 18 degrees above the equator.
-    """
+    """Points (x, y, z) on the near side drawn at these places: inverts the view from 18 degrees above the equator."""
     x, up = next(
         line.get_data()
         for line in axes.lines

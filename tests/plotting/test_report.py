@@ -26,10 +26,7 @@ EVERY = sorted(CASES)
 
 
 class Reader(HTMLParser):
-    """Elements in order, text by element, ids, and everything that points somewhere.
-
-    Complains about tags that do not match.
-    """
+    """Elements in order, text by element, ids, and links; refuses tags that do not match."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

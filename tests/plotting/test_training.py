@@ -1,7 +1,4 @@
-"""The figure of a run.
-
-What it draws from a log, also from a short one, from many classes, and where nothing was measured.
-"""
+"""The figure of a run, from short logs, from many classes, and where no distance was measured."""
 
 from __future__ import annotations
 

@@ -66,10 +66,9 @@ class Identity(Generator):
 
 
 class LinearGenerator(Generator):
-    r"""x = A z with A = U diag(s) V', U and V random with orthonormal columns and s falling geometrically from 1 to
-    1/condition.
+    r"""x = A z with A = U diag(s) V', U and V random with orthonormal columns.
 
-    Injective, since no s is 0; z = V diag(1/s) U' x.
+    s falls geometrically from 1 to 1/condition. Injective, since no s is 0; z = V diag(1/s) U' x.
 
     Parameters
     ----------
@@ -169,10 +168,9 @@ class Spiral(Generator):
 
 
 class Patches(Generator):
-    """Bands of |z_d|, S of equal height, are turned by pi/S, pi/(S-1), ..., pi in the first two coordinates;
-    coordinates move on by one; and the same again: the sphere in patches.
+    """The sphere in patches: bands of |z_d| are turned, coordinates move on by one, and bands are turned again.
 
-    Each step is a bijection that keeps |z_d|, hence the band, so that turning back is its inverse. It preserves the
+    The S bands have equal heights and turn by pi/S, pi/(S-1), ..., pi in the first two coordinates. Each step is a bijection that keeps |z_d|, hence the band, so that turning back is its inverse. It preserves the
     uniform law and is NOT continuous: neighbours on two sides of an edge are torn apart.
 
     Parameters
