@@ -170,8 +170,9 @@ class Spiral(Generator):
 class Patches(Generator):
     """The sphere in patches: bands of |z_d| are turned, coordinates move on by one, and bands are turned again.
 
-    The S bands have equal heights and turn by pi/S, pi/(S-1), ..., pi in the first two coordinates. Each step is a bijection that keeps |z_d|, hence the band, so that turning back is its inverse. It preserves the
-    uniform law and is NOT continuous: neighbours on two sides of an edge are torn apart.
+    The S bands have equal heights and turn by pi/S, pi/(S-1), ..., pi in the first two coordinates. Each step is a
+    bijection that keeps |z_d|, hence the band, so that turning back is its inverse. It preserves the uniform law
+    and is NOT continuous: neighbours on two sides of an edge are torn apart.
 
     Parameters
     ----------
