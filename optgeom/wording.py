@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from optgeom.geometry import Geometry
-from optgeom.losses import Loss
 
 
 def simplex_angle_deg(num_classes: int) -> float:
@@ -27,11 +24,6 @@ def short(name: str, width: int = 24) -> str:
         return text
     head = (width - 2) // 2
     return f"{text[:head].rstrip()}..{text[len(text) - (width - 2 - head) :].lstrip()}"
-
-
-def describe_loss(loss: Loss | Mapping[str, Any]) -> str:
-    """The loss in one line, from the loss itself or from its `to_dict`."""
-    return (Loss.from_dict(loss) if isinstance(loss, Mapping) else loss).words()
 
 
 def describe_regime(geometry: Geometry) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,9 @@ def report(
 def _summary(geometry: Geometry, source: str | None, collapse: str | None) -> Iterable[tuple[str, str]]:
     yield "Classes", _classes_line(geometry, source)
     yield "Loss", geometry.loss.words()
-    yield "Risk", f"{geometry.risk:.12g}" + _constant(geometry.loss.to_dict())
+    omitted = geometry.loss.omitted
+    added = "" if omitted is None else f" (a large batch of N images adds log({omitted}))"
+    yield "Risk", f"{geometry.risk:.12g}{added}"
     yield "Regime", describe_regime(geometry)
     if collapse is not None:
         yield "Collapse", collapse
@@ -73,14 +75,6 @@ def _summary(geometry: Geometry, source: str | None, collapse: str | None) -> It
     yield "Solver", f"{run.name}, {run.iterations} iteration{'' if run.iterations == 1 else 's'}, {run.seconds:.2g} s"
     for text in geometry.notes:
         yield "Note", text
-
-
-def _constant(loss: Mapping[str, Any]) -> str:
-    """What the limit of large batches leaves out of the risk."""
-    if loss.get("name") != "supcon" or loss.get("batch_size") != "inf":
-        return ""
-    rows = "N - 1" if loss["views"] == 1 else f"{loss['views']} (N - 1)"
-    return f" (a large batch of N images adds log({rows}))"
 
 
 def _classes_line(geometry: Geometry, source: str | None) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from optgeom.wording import describe_loss, short
+from optgeom.losses import Loss
+from optgeom.wording import short
 from optgeom_cli.output import print_summary
 
 SHOWN_NAMES = 5
@@ -26,7 +27,7 @@ def _lines(content: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     else:
         yield "Trained", f"free class means, {content['num_classes']} classes"
     yield "Steps", str(content["steps"])
-    yield "Optimum", describe_loss(content["loss"])
+    yield "Optimum", Loss.from_dict(content["loss"]).words()
     yield "Max angle error", _distance(content["geometry"])
     if content.get("from_simplex"):
         yield "From the simplex", _degrees(content["from_simplex"]["max_angle_error_deg"])

@@ -21,6 +21,7 @@ from optgeom.collapse.scan_grid import key_of
 from optgeom.errors import InvalidInputError, MissingDependencyError
 from optgeom.formatting import excerpt
 from optgeom.inputs import files
+from optgeom.losses import registry
 from optgeom.losses.base import plain
 
 Row = dict[str, Any]
@@ -224,14 +225,10 @@ def _complete(row: Row, where: str) -> Row:
 
 def _parameters_of_0_1_0(row: Row) -> str:
     """JSON of the loss, whose parameters had a column each."""
-    own = {
-        "supcon": ("temperature", "batch_size", "views"),
-        "infonce": ("temperature", "negatives", "alpha", "negatives_reduction", "sampling"),
-    }
-    described = {"name": row["loss"], **{name: plain(row[name]) for name in own.get(row["loss"], ("temperature",))}}
-    if row["loss"] == "supcon":
-        described["singletons"] = "zero"
-    return json.dumps(described)
+    entry = registry.find(row["loss"])
+    options = () if entry is None else entry.options
+    values = {option.name: plain(row.get(option.name, option.default)) for option in options}
+    return json.dumps({"name": row["loss"], **values})
 
 
 def _read_parquet(path: Path) -> dict[Key, Row]:

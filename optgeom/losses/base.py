@@ -239,7 +239,7 @@ class Loss(ABC):
         """Majority share that the literature shows to suffice for total collapse; None where it has none."""
         return None
 
-    def on_rows(self, share: Array, *, images: Array, rows: Array | None = None) -> DrawnBatches | PairSum:
+    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
         """What the loss of explicit rows is, in the units of the risk.
 
         Parameters
@@ -247,9 +247,7 @@ class Loss(ABC):
         share : (C,)
             Class proportions.
         images : (C,)
-            Images of each class among the rows.
-        rows : (C,), optional
-            Rows of each class in a batch that holds all samples, where `images` are a part of them.
+            Images of each class in a batch that holds them all.
 
         Raises
         ------

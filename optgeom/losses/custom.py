@@ -137,7 +137,7 @@ class GeneralizedContrastive(Loss):
         psi = f"psi = {type(self.psi).__name__}"
         return f"{self.name}, {psi}, temperature {self.temperature:g}, {negatives_words(self.to_dict())}"
 
-    def on_rows(self, share: Array, *, images: Array, rows: Array | None = None) -> DrawnBatches | PairSum:
+    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
         value = self.psi.value
 
         def of_each(t: Array) -> Array:

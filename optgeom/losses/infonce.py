@@ -164,7 +164,7 @@ class InfoNCE(Loss):
         usual = self.temperature == 1.0 and self.alpha == 1.0 and self.negatives_reduction == "sum"
         return PUBLISHED_SUFFICIENT[self.sampling] if usual else None
 
-    def on_rows(self, share: Array, *, images: Array, rows: Array | None = None) -> DrawnBatches | PairSum:
+    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
         law_given = self.negative_law
         mass = sampled_mass(self.sampling, share) if law_given is None else explicit_mass(law_given, share)
         if self.negatives == math.inf:

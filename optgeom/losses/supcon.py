@@ -159,7 +159,7 @@ class SupCon(Loss):
     def sampled(self, batch: int) -> SupCon:
         return dataclasses.replace(self, batch_size=batch) if self.batch_size == math.inf else self
 
-    def on_rows(self, share: Array, *, images: Array, rows: Array | None = None) -> DrawnBatches | PairSum:
+    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
         if self.batch_size == math.inf:
             return PairSum(anchor_weight=share, mass=uniform_mass(share), convention=LIMIT)
         return DrawnBatches(batch_size=int(self.batch_size), views=self.views, singletons=self.singletons)
@@ -286,9 +286,8 @@ class SupConFullBatch(Loss):
     def on_batch(self) -> tuple[Loss, int]:
         return self, self.views
 
-    def on_rows(self, share: Array, *, images: Array, rows: Array | None = None) -> DrawnBatches | PairSum:
-        number = np.asarray(images, dtype=np.float64) * self.views if rows is None else rows
-        return whole_batch(number, self.views, self.singletons)
+    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
+        return whole_batch(np.asarray(images, dtype=np.float64) * self.views, self.views, self.singletons)
 
     def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
         from optgeom.training.losses import SupConLoss

@@ -279,8 +279,8 @@ def test_names_are_cut_in_the_middle():
 
 def test_losses_in_words():
     described = og.SupCon(0.1, 64, 1, "skip").to_dict()
-    assert wording.describe_loss(described).endswith("one view each, anchors without a positive left out")
+    assert og.Loss.from_dict(described).words().endswith("one view each, anchors without a positive left out")
     described = og.InfoNCE(0.1, math.inf, negatives_reduction="mean", negative_law=np.full((2, 2), 0.5)).to_dict()
-    assert "infinitely many negatives from an explicit law (averaged)" in wording.describe_loss(described)
+    assert "infinitely many negatives from an explicit law (averaged)" in og.Loss.from_dict(described).words()
     described = {"name": "triplet", "psi": "Hinge", "temperature": 0.5, "negatives": 1, "sampling": "ucl"}
-    assert wording.describe_loss(described) == "triplet, psi = Hinge, temperature 0.5, 1 negative from all classes"
+    assert og.Loss.from_dict(described).words() == "triplet, psi = Hinge, temperature 0.5, 1 negative from all classes"
