@@ -84,8 +84,8 @@ def run(settings: Results) -> Results:
                 "gap": best - limited.entropic_bound,
                 # The optimum of a Euclidean latent is z = sqrt(T/2) y / bandwidth; labels are compared up to one scale,
                 # translation allowed.
-                "predicted_labels": procrustes_r2(optimum, labels, "euclidean", scale=True),
-                "found_labels": procrustes_r2(points, labels, "euclidean", scale=True),
+                "predicted_labels": procrustes_r2(optimum, labels, latent="euclidean", scale=True),
+                "found_labels": procrustes_r2(points, labels, latent="euclidean", scale=True),
                 "similarity_r2": sample_similarity_r2(points, optimum, similarity),
             }
         )

@@ -111,8 +111,15 @@ class Embedding:
         means = None if sample.whole else np.where((moments.counts > 1)[:, None], self.means, math.nan)
         loss = self.reference.loss
         temperature = None if loss is None else loss.temperature
-        number = len(moments.names)
-        return sample_metrics(sample.rows, sample.codes, number, sample.images, temperature, means, self.seed)
+        return sample_metrics(
+            sample.rows,
+            sample.codes,
+            num_classes=len(moments.names),
+            groups=sample.images,
+            temperature=temperature,
+            means=means,
+            seed=self.seed,
+        )
 
     @cached_property
     def fit(self) -> dict[str, Metric]:

@@ -417,7 +417,8 @@ def _sentence(judgement: Judgement, compared: _Compared) -> str:
 def _class_rows(embedding: Embedding, judgement: Judgement) -> tuple[ClassRow, ...]:
     """The classes in most trouble first.
 
-    By pairs that decided the verdict, by sure deviation, classes too small, by possible deviation.
+    The order is by the number of pairs that decided the verdict, then by sure deviation; then come classes too small to
+    tell, and the others by possible deviation.
     """
     deciding = dict(judgement.classes)
     directions, deviation = embedding.directions, embedding.deviations

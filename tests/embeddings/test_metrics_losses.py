@@ -1,7 +1,4 @@
-"""Losses of explicit rows.
-
-The cases of practice, written-out loops, and the population risk of certified geometries.
-"""
+"""Losses of explicit rows: cases of practice, written-out loops, and the risk of certified geometries."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ THREE = og.ClassDistribution.from_proportions([0.6, 0.3, 0.1])
 SHARES = np.array([0.6, 0.3, 0.1])
 
 
-# ------------------------------------------------------------------------------------------------------- one batch:
-# cases from practice
+# --- one batch: cases from practice
 
 POINT = [0.6, 0.8]
 
@@ -94,8 +90,7 @@ def test_supcon_is_the_loop(monkeypatch):
     assert supcon_loss(rows, codes, 0.3, "skip").value == pytest.approx(np.nanmean(expected))
 
 
-# --------------------------------------------------------------------------------- collapsed rows at the optimum have
-# the population risk
+# --- collapsed rows at the optimum have the population risk
 
 
 @pytest.mark.parametrize(
@@ -183,8 +178,7 @@ def test_full_batch_with_views():
     assert not views.views_missing and views.stand_ins == 0
 
 
-# -------------------------------------------------------------------------------------------------------- spread rows:
-# written-out laws
+# --- spread rows: written-out laws
 
 
 def test_batches_of_spread_rows_have_the_enumerated_mean():
@@ -286,8 +280,7 @@ def test_positives_are_other_images_where_there_are_some():
     assert found.value == pytest.approx(total, rel=1e-12)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# within term
+# --- within term
 
 
 @pytest.mark.parametrize(
@@ -320,8 +313,7 @@ def test_within_term_is_the_difference_of_the_two_risks(loss):
     assert exact.value == pytest.approx(0, abs=1e-12)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# errors
+# --- errors
 
 ROWS, CODES = cloud((4, 3))
 

@@ -103,8 +103,7 @@ def test_nearest_mean_is_the_loop():
     )
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# closed forms
+# --- closed forms
 
 
 def test_everything_at_one_point():
@@ -125,10 +124,7 @@ def test_everything_at_one_point():
 
 
 def test_rounding_does_not_break_ties():
-    """Four points of a simplex in general position, two classes at each.
-
-    The nine rows of other points are equally far but for rounding.
-    """
+    """Of four points, two classes at each, the nine rows of other points are equally far but for rounding."""
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(50, 50)))[0][:3]
     rows = unit(
         np.repeat(simplex_vertices(4) @ turn, 3, axis=0) + 1e-15 * np.random.default_rng(2).normal(size=(12, 50))
@@ -176,8 +172,7 @@ def test_classes_without_company_are_not_available():
     assert 0 < found.cac.value <= 1 and found.nearest_mean_per_class[3].rows == 1
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# sampling
+# --- sampling
 
 
 def test_samples_hold_whole_images():
@@ -220,8 +215,7 @@ def test_blocks_do_not_matter(monkeypatch):
         assert getattr(found, name).value == pytest.approx(getattr(whole, name).value, rel=1e-12), name
 
 
-# ------------------------------------------------------------------------------------------------------------- samples
-# against an optimum
+# --- samples against an optimum
 
 
 def test_sample_similarity_r2_is_the_loop():
@@ -236,7 +230,7 @@ def test_sample_similarity_r2_is_the_loop():
                     cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
                     values.append(cosine if latent == "cosine" else -np.sum((a - b) ** 2))
         expected = 1 - np.sum(np.subtract(given, wanted) ** 2) / np.sum((wanted - np.mean(wanted)) ** 2)
-        assert sample_similarity_r2(rows, optimum, latent) == pytest.approx(expected, rel=1e-10)
+        assert sample_similarity_r2(rows, optimum, latent=latent) == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("latent", ["cosine", "euclidean"])
@@ -244,9 +238,9 @@ def test_a_mirrored_embedding_is_the_optimum(latent):
     """Case 28: O(d), not SO(d); and the optimum may have fewer columns."""
     optimum = unit(np.random.default_rng(2).normal(size=(20, 3)))
     mirrored = np.pad(optimum * np.array([-1.0, 1, 1]), ((0, 0), (0, 2)))
-    assert sample_similarity_r2(mirrored, optimum, latent) == pytest.approx(1, abs=1e-12)
-    assert procrustes_r2(mirrored, optimum, latent) == pytest.approx(1, abs=1e-12)
-    assert procrustes_r2(optimum, mirrored, latent) == pytest.approx(1, abs=1e-12)
+    assert sample_similarity_r2(mirrored, optimum, latent=latent) == pytest.approx(1, abs=1e-12)
+    assert procrustes_r2(mirrored, optimum, latent=latent) == pytest.approx(1, abs=1e-12)
+    assert procrustes_r2(optimum, mirrored, latent=latent) == pytest.approx(1, abs=1e-12)
 
 
 def test_procrustes_r2_is_scipy_s_with_translation_and_scale():
@@ -255,18 +249,19 @@ def test_procrustes_r2_is_scipy_s_with_translation_and_scale():
     rows = 3 * optimum @ np.linalg.qr(rng.normal(size=(4, 4)))[0] + rng.normal(size=(25, 4)) - 5
     _, _, disparity = procrustes(optimum, rows)
     assert 0.01 < disparity < 0.5
-    assert procrustes_r2(rows, optimum, "euclidean", scale=True) == pytest.approx(1 - disparity, rel=1e-12)
+    assert procrustes_r2(rows, optimum, latent="euclidean", scale=True) == pytest.approx(1 - disparity, rel=1e-12)
 
 
 def test_translation_and_scale_only_where_allowed():
     rng = np.random.default_rng(4)
     optimum = rng.normal(size=(12, 2))
     spread = np.sum((optimum - optimum.mean(axis=0)) ** 2)
-    assert procrustes_r2(2 * optimum + 5, optimum, "euclidean", scale=True) == pytest.approx(1, abs=1e-12)
-    assert procrustes_r2(optimum + 5, optimum, "euclidean") == pytest.approx(1, abs=1e-12)
-    assert procrustes_r2(2 * optimum, optimum, "euclidean") == pytest.approx(0, abs=1e-12)  # |2y - y|^2 = |y|^2
-    assert procrustes_r2(1.5 * optimum, optimum, "cosine") == pytest.approx(1 - 0.25 * np.sum(optimum**2) / spread)
-    assert procrustes_r2(1.5 * optimum, optimum, "cosine", scale=True) == pytest.approx(1, abs=1e-12)
+    assert procrustes_r2(2 * optimum + 5, optimum, latent="euclidean", scale=True) == pytest.approx(1, abs=1e-12)
+    assert procrustes_r2(optimum + 5, optimum, latent="euclidean") == pytest.approx(1, abs=1e-12)
+    assert procrustes_r2(2 * optimum, optimum, latent="euclidean") == pytest.approx(0, abs=1e-12)  # |2y - y|^2 = |y|^2
+    left = 1 - 0.25 * np.sum(optimum**2) / spread
+    assert procrustes_r2(1.5 * optimum, optimum, latent="cosine") == pytest.approx(left)
+    assert procrustes_r2(1.5 * optimum, optimum, latent="cosine", scale=True) == pytest.approx(1, abs=1e-12)
     # in the plane every turn and mirror can be tried
     rows = unit(rng.normal(size=(12, 2)))
     best = np.inf
@@ -279,11 +274,10 @@ def test_translation_and_scale_only_where_allowed():
 def test_nothing_to_explain_is_not_available():
     assert math.isnan(sample_similarity_r2(np.eye(4), simplex_vertices(4)))
     assert math.isnan(procrustes_r2(np.eye(4), np.ones((4, 2))))
-    assert math.isnan(procrustes_r2(np.eye(4), np.zeros((4, 2)), "euclidean"))
+    assert math.isnan(procrustes_r2(np.eye(4), np.zeros((4, 2)), latent="euclidean"))
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# errors
+# --- errors
 
 GOOD = np.eye(3)
 
@@ -318,7 +312,7 @@ GOOD = np.eye(3)
             lambda: sample_similarity_r2(np.diag([1.0, 0, 1]), np.eye(3)),
             "`rows` must have no zero row.*got one in row 1",
         ),
-        (lambda: procrustes_r2(np.eye(3), np.eye(3), "hyperbolic"), "`latent` must be one of cosine, euclidean"),
+        (lambda: procrustes_r2(np.eye(3), np.eye(3), latent="hyperbolic"), "`latent` must be one of cosine, euclidean"),
     ],
 )
 def test_errors(call, message):

@@ -18,10 +18,7 @@ def random_rows(counts, dim, seed=0):
 
 
 def with_orthogonal_noise(angle_deg, rho, n):
-    """Two classes at this angle.
-
-    Each row carries noise in a direction of its own, so products of different rows are exact.
-    """
+    """Two classes at this angle whose rows have noise in different directions, so that their products are exact."""
     mean = np.zeros((2, 2 + 2 * n))
     mean[0, 0] = 1
     mean[1, :2] = np.cos(np.radians(angle_deg)), np.sin(np.radians(angle_deg))

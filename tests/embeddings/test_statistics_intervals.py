@@ -173,10 +173,7 @@ def test_intervals_are_student_with_welch_degrees_of_freedom():
 
 
 def test_long_tail_of_coincident_classes_is_that_of_a_chi_square():
-    """Of many images in few dimensions.
-
-    A - 1 is -(1/2)|e_c - e_d|^2, a scaled chi-square with d - 1 degrees of freedom, centred.
-    """
+    """In few dimensions A - 1 is -(1/2)|e_c - e_d|^2, a scaled chi-square with d - 1 degrees of freedom, centred."""
     dim, n = 9, 400
     rng = np.random.default_rng(7)
     optimal = np.ones((2, 2))

@@ -1,5 +1,4 @@
-"""Level and power of the verdict: how often a true optimum is accepted and a turned class found, over simulated
-embeddings.
+"""Level and power of the verdict: how often a true optimum is accepted and a turned class is named.
 
 z = normalise(mu + sigma eps), eps of trace 1, isotropic or with eigenvalues geometric over a factor 30; T = .5, SupCon
 in the limit of large batches, tolerance 2 degrees. The smallest class is turned 10 degrees towards its nearest class,
@@ -162,10 +161,7 @@ def test_all_intervals_cover_the_true_cosines_together(smallest, source):
 @pytest.mark.slow
 @sources
 def test_noise_in_the_span_of_the_means_is_covered(source):
-    """As in trained networks.
-
-    Four fifths of the noise in the C - 1 dimensions of the means, where it moves every angle.
-    """
+    """As in trained networks, four fifths of the noise lie in the dimensions of the means and move every angle."""
     counts, dim, classes = long_tail(2000, 30, 10), 32, 10
     optimal = optimum(counts)
     fixed = np.random.default_rng(5)

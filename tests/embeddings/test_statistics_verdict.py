@@ -74,7 +74,8 @@ def test_coincident_class_means_are_a_collapsed_pair():
     found = verdict_of(tight(np.stack([e[0], -e[0], -e[0]])), simplex(3))
     assert found.verdict == "collapsed"
     assert found.sentence == (
-        "collapsed: 1 pair of classes that should be apart points the same way: c1 and c2 (angle 0.0, optimal 120.0 degrees)."
+        "collapsed: 1 pair of classes that should be apart points the same way: c1 and c2 (angle 0.0, optimal 120.0 "
+        "degrees)."
     )
     assert [(pair.first, pair.second) for pair in found.pairs] == [(1, 2)]
     assert found.classes == (("c1", 1), ("c2", 1))
@@ -114,8 +115,8 @@ def test_one_pair_in_the_singular():
     means = np.array([[1.0, 0, 0], [np.cos(np.radians(100)), np.sin(np.radians(100)), 0], [0, 0, 1]])
     optimal = np.eye(3)
     found = verdict_of(tight(means), optimal)
-    start = "differs from the optimum: 1 of 3 pairs of classes is off by more than 2 degrees beyond sampling noise: c0 and c1 "
-    assert found.sentence.startswith(start)
+    start = "differs from the optimum: 1 of 3 pairs of classes is off by more than 2 degrees beyond sampling noise: "
+    assert found.sentence.startswith(start + "c0 and c1 ")
     assert "more than sampling noise explains" in verdict_of(tight(means), optimal, tolerance_deg=0).sentence
 
 

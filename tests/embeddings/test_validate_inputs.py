@@ -1,7 +1,4 @@
-"""og.validate on what people bring.
-
-Labels of every kind, tables from spreadsheets, damaged and odd arrays, extremes of geometry.
-"""
+"""og.validate on labels of every kind, tables from spreadsheets, damaged and odd arrays, extremes of geometry."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ def agrees(found, wanted=PLAIN, tolerance=1e-6):
 
 
 # --- labels
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def one_hot_in(kind, folder):
@@ -160,7 +156,6 @@ def test_case_18_and_19_rows_without_a_direction():
 
 
 # --- arrays
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -211,7 +206,6 @@ def test_images_that_were_read_twice_are_told():
 
 
 # --- tables
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def table(separator=",", end="\n", number=repr, bom=""):
@@ -315,7 +309,6 @@ def test_images_across_shards_on_several_workers(tmp_path):
 
 
 # --- extremes
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_everything_at_one_point_is_collapsed():

@@ -1,5 +1,4 @@
-"""Level and power of og.validate itself, rows and labels in, verdict out: what the statistics promise survives the
-whole path.
+"""Level and power of og.validate, from rows and labels to the verdict: what the statistics promise survives.
 
 Settings, noise and turn as in `test_statistics_power`, which has the same for the statistics alone.
 """

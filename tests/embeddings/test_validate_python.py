@@ -1,7 +1,4 @@
-"""og.validate.
-
-Verdicts in closed form, the same data in every container, views, refusals, and what the result holds.
-"""
+"""og.validate: verdicts in closed form, the same data in every container, views, refusals, and the result."""
 
 from __future__ import annotations
 
@@ -77,7 +74,6 @@ def same(found, wanted, tolerance=1e-6):
 
 
 # --- verdicts
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_schema_is_a_schema():
@@ -231,7 +227,6 @@ def test_case_21_a_cosine_beyond_1_by_rounding():
 
 
 # --- the same data in every container
-# ----------------------------------------------------------------------------------------------------
 
 
 def test_memory_map_iterator_tensor_and_files(tmp_path):
@@ -303,7 +298,6 @@ def test_views_are_one_image():
 
 
 # --- metrics
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_r2_of_all_samples_without_their_pairs():
@@ -375,7 +369,6 @@ def test_rare_classes_are_not_lost_from_the_loss(monkeypatch):
 
 
 # --- the result
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_result_is_frozen():
@@ -392,7 +385,6 @@ def test_the_same_seed_gives_the_same():
 
 
 # --- refusals
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def bad(row=None, column=None, value=np.nan, rows=X):

@@ -13,7 +13,7 @@ from optgeom.embeddings.moments.unit_rows import UnitRows
 
 @dataclass(frozen=True)
 class BatchLoss:
-    """Mean over all anchors ("zero") or those that have a positive ("skip"), terms (n,), and numbers of anchors."""
+    """Mean over all anchors ("zero") or over those with a positive ("skip"), terms (n,), and numbers of anchors."""
 
     value: float
     terms: np.ndarray

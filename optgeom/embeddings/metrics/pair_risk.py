@@ -1,6 +1,6 @@
 """A loss as a sum over pairs of rows, weighted by their classes: what the empirical risk is where no batch is drawn.
 
-The similarities come as a function that gives a block of rows of the (n, n) matrix, which is never held as a whole: of
+The similarities come as a function that gives a block of rows of the (n, n) matrix, which never exists as a whole: of
 the rows themselves, or of the class means that stand for them.
 """
 

@@ -1,5 +1,4 @@
-"""Metrics of sampled unit rows: uniformity, tolerance, alignment, neighbourhoods, nearest class mean, relative
-penalties.
+"""Metrics of sampled unit rows: uniformity, tolerance, alignment, neighbours, nearest mean, relative penalties.
 
 With z_i the unit rows, y_i their classes, i != j throughout:
 
@@ -9,7 +8,8 @@ With z_i the unit rows, y_i their classes, i != j throughout:
     alignment                  mean over images of the mean of |z - z'|^2 over pairs of their views
     SAA_c                      share of the rows of class c whose nearest neighbour is another view of the same image
     CAC_c                      mean share of class c among the nearest floor(n/20) neighbours of its rows
-    penalty entropy            mean_i of the entropy of r_i(j) = exp(z_i.z_j / tau) / sum_{k != i} exp(z_i.z_k / tau), in nats
+    penalty entropy            mean_i of the entropy of r_i(j) = exp(z_i.z_j / tau) / sum_{k != i} exp(z_i.z_k / tau),
+                               in nats
 
 Uniformity, SAA, CAC and penalty entropy need all pairs: they are computed on at most 4096 rows, three times, from whole
 images where there are views. SAA and penalty entropy depend on the number of rows (`Estimate.rows`); compare them at
@@ -64,18 +64,18 @@ def neighbours(n: int, share: float) -> int:
     return max(1, min(n - 1, math.floor(share * n * (1 + 1e-12))))
 
 
-def pair_statistics(found: UnitRows, t: float, share: float, temperature: float | None) -> PairStatistics:
+def pair_statistics(unit: UnitRows, t: float, share: float, temperature: float | None) -> PairStatistics:
     """One pass over all pairs of at least two rows; memory of a few blocks and n d."""
-    n, rows = found.n, found.take(slice(None))
+    n, rows = unit.n, unit.take(slice(None))
     if n < 2:
         nothing = np.full(n, math.nan)
         return PairStatistics(
-            math.nan, nothing if found.has_views else None, nothing, None if temperature is None else nothing
+            math.nan, nothing if unit.has_views else None, nothing, None if temperature is None else nothing
         )
     nearest = neighbours(n, share)
     potential = -math.inf
     same_class = np.empty(n)
-    images = found.images if found.has_views else None
+    images = unit.images if unit.has_views else None
     same_image = None if images is None else np.empty(n)
     entropy = None if temperature is None else np.empty(n)
     for block in blocks(n, n, ENTRIES):
@@ -89,7 +89,7 @@ def pair_statistics(found: UnitRows, t: float, share: float, temperature: float 
         if entropy is not None and temperature is not None:
             entropy[block] = _entropies(cosines / temperature, own)
         cosines[own] = -math.inf
-        matching = found.codes[block][:, None] == found.codes[None, :]
+        matching = unit.codes[block][:, None] == unit.codes[None, :]
         same_class[block] = _share_of_nearest(cosines, matching, nearest)
         if same_image is not None and images is not None:
             views = images[block][:, None] == images[None, :]
@@ -122,7 +122,7 @@ ROWS = 4096
 SEEDS = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SampleMetrics:
     """Metrics of sampled rows; an `Estimate` whose value is nan is n/a, and so is None.
 
@@ -162,6 +162,7 @@ class SampleMetrics:
 def sample_metrics(
     rows: Any,
     codes: Any,
+    *,
     num_classes: int | None = None,
     groups: Any = None,
     temperature: float | None = None,
@@ -207,13 +208,15 @@ def sample_metrics(
     InvalidInputError
         A parameter outside its domain; rows that are not unit rows; codes or groups that do not fit them.
 
-    References ---------- Wang, Isola 2020, arXiv 2005.10242 (uniformity, alignment); Wang, Liu 2021, arXiv 2012.09740
-    (tolerance, relative penalties); Mildenberger, Hager, Rueckert, Menten 2025, arXiv 2503.17024 (SAA, CAC); Papyan,
-    Han, Donoho 2020, arXiv 2008.08186 (nearest class mean, NC4).
+    References
+    ----------
+    Wang, Isola 2020, arXiv 2005.10242 (uniformity, alignment); Wang, Liu 2021, arXiv 2012.09740 (tolerance, relative
+    penalties); Mildenberger, Hager, Rueckert, Menten 2025, arXiv 2503.17024 (SAA, CAC); Papyan, Han, Donoho 2020, arXiv
+    2008.08186 (nearest class mean, NC4).
     """
-    found = UnitRows.of(rows, codes, num_classes, groups)
-    if found.n < 2:
-        raise InvalidInputError(f"`rows` must be at least 2; got {found.n} (pairs of distinct rows are compared)")
+    unit = UnitRows.of(rows, codes, num_classes, groups)
+    if unit.n < 2:
+        raise InvalidInputError(f"`rows` must be at least 2; got {unit.n} (pairs of distinct rows are compared)")
     if temperature is not None:
         temperature = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
     t = _checks.real("t", t, above=0.0, hint="2 is usual")
@@ -222,100 +225,97 @@ def sample_metrics(
         raise InvalidInputError(f"`share` must be below 1; got {share!r} (0.05 is five percent of the rows)")
     size, seeds = _checks.integer("size", size, at_least=2), _checks.integer("seeds", seeds, at_least=1)
     seed = _checks.integer("seed", seed, at_least=0)
-    samples = [found] if found.n <= size else (found.subset(index) for index in draws(found, size, seeds, seed))
-    pairs = _Repeats(
-        tuple(_repeat(part, t, share, temperature) for part in samples), found.num_classes, found.n <= size
-    )
-    every, within = tolerance(found)
-    shares = _nearest_mean(found, means)
+    samples = [unit] if unit.n <= size else (unit.subset(index) for index in draws(unit, size, seeds, seed))
+    pairs = _Repeats(tuple(_repeat(part, t, share, temperature) for part in samples), unit.num_classes, unit.n <= size)
+    every, within = tolerance(unit)
+    shares = _nearest_mean(unit, means)
+    views = unit.has_views
+    by_class = [
+        Estimate.exact(_nanmean(shares[unit.codes == c]), int(count)) for c, count in enumerate(unit.counts.tolist())
+    ]
     return SampleMetrics(
-        pairs.uniformity(),
-        Estimate.exact(every, found.n),
-        Estimate.exact(within, found.n),
-        Estimate.exact(alignment(found), found.n) if found.has_views else None,
-        pairs.mean("same_image") if found.has_views else None,
-        pairs.by_class("same_image") if found.has_views else None,
-        pairs.mean("same_class"),
-        pairs.by_class("same_class"),
-        pairs.mean("entropy") if temperature is not None else None,
-        Estimate.exact(_nanmean(shares), found.n),
-        tuple(
-            Estimate.exact(_nanmean(shares[found.codes == c]), int(found.counts[c])) for c in range(found.num_classes)
-        ),
+        uniformity=pairs.uniformity(),
+        tolerance=Estimate.exact(every, unit.n),
+        conditional_tolerance=Estimate.exact(within, unit.n),
+        alignment=Estimate.exact(alignment(unit), unit.n) if views else None,
+        saa=pairs.mean("same_image") if views else None,
+        saa_per_class=pairs.by_class("same_image") if views else None,
+        cac=pairs.mean("same_class"),
+        cac_per_class=pairs.by_class("same_class"),
+        penalty_entropy=pairs.mean("entropy") if temperature is not None else None,
+        nearest_mean=Estimate.exact(_nanmean(shares), unit.n),
+        nearest_mean_per_class=tuple(by_class),
     )
 
 
-def tolerance(found: UnitRows) -> tuple[float, float]:
-    """Tolerance and its conditional version over all pairs of distinct rows, from class sums.
-
-    Nan without such pairs.
-    """
-    counts = found.counts.astype(np.float64)
+def tolerance(unit: UnitRows) -> tuple[float, float]:
+    """Tolerance and its conditional version over all pairs of distinct rows, from class sums; nan without a pair."""
+    counts = unit.counts.astype(np.float64)
     # sum over pairs of one class = |sum z|^2 - n, which rounding may leave at 1e-16 n
-    total = float(np.sum(np.sum(found.class_sums() ** 2, axis=1) - counts))
+    total = float(np.sum(np.sum(unit.class_sums() ** 2, axis=1) - counts))
     pairs = float(np.sum(counts * (counts - 1)))
-    return total / (found.n * (found.n - 1.0)), total / pairs if pairs else math.nan
+    return total / (unit.n * (unit.n - 1.0)), total / pairs if pairs else math.nan
 
 
-def alignment(found: UnitRows) -> float:
+def alignment(unit: UnitRows) -> float:
     """Mean over images with several views of the mean of |z - z'|^2 over pairs of views; nan without one."""
-    if found.images is None:
+    if unit.images is None:
         return math.nan
-    views = np.bincount(found.images).astype(np.float64)
+    views = np.bincount(unit.images).astype(np.float64)
     several = views > 1
     if not several.any():
         return math.nan
-    sums = np.zeros((views.size, found.rows.shape[1]))
-    for block, part in found.in_blocks():
-        sums += sum_by(found.images[block], part, views.size)
+    sums = np.zeros((views.size, unit.rows.shape[1]))
+    for block, part in unit.in_blocks():
+        sums += sum_by(unit.images[block], part, views.size)
     means = sums / views[:, None]
     scatter = np.zeros(views.size)
-    for block, part in found.in_blocks():
-        image = found.images[block]
+    for block, part in unit.in_blocks():
+        image = unit.images[block]
         scatter += np.bincount(image, np.sum((part - means[image]) ** 2, axis=1), minlength=views.size)
     # sum over ordered pairs of |z - z'|^2 = 2 V sum |z - mean|^2, over V (V - 1) pairs
     return float(np.mean(2 * scatter[several] / (views[several] - 1)))
 
 
-def _nearest_mean(found: UnitRows, means: npt.ArrayLike | None) -> Array:
+def _nearest_mean(unit: UnitRows, means: npt.ArrayLike | None) -> Array:
     """(n,) chance that the row's class is the one with the nearest mean, ties broken at random; nan where n/a."""
-    counts = found.counts.astype(np.float64)
+    counts = unit.counts.astype(np.float64)
     usable: npt.NDArray[np.bool_]
     if means is None:
         with np.errstate(invalid="ignore"):
-            table = found.class_sums() / counts[:, None]
+            table = unit.class_sums() / counts[:, None]
         usable = np.asarray(counts > 1)
     else:
         table = np.asarray(means, dtype=np.float64)
-        wanted = (found.num_classes, found.rows.shape[1])
-        if table.shape != wanted or np.any(np.isinf(table)):
+        shape = (unit.num_classes, unit.rows.shape[1])
+        if table.shape != shape or np.any(np.isinf(table)):
             raise InvalidInputError(
-                f"`means` must be finite (nan for no mean), (C, d) = {wanted}; got shape {table.shape}"
+                f"`means` must be finite (nan for no mean), (C, d) = {shape}; got shape {table.shape}"
             )
         usable = np.asarray(~np.isnan(table).any(axis=1))
     present = np.asarray(~np.isnan(table).any(axis=1))
-    held = np.where(present[:, None], table, 0.0)
-    bias = np.where(present, np.sum(held**2, axis=1) / 2, math.inf)
-    hit = np.empty(found.n)
-    for block in blocks(found.n, max(found.num_classes, found.rows.shape[1]), ENTRIES):
-        score = found.take(block) @ held.T - bias  # (1 - |z - m|^2) / 2
-        codes = found.codes[block]
+    centres = np.where(present[:, None], table, 0.0)
+    bias = np.where(present, np.sum(centres**2, axis=1) / 2, math.inf)
+    hit = np.empty(unit.n)
+    for block in blocks(unit.n, max(unit.num_classes, unit.rows.shape[1]), ENTRIES):
+        score = unit.take(block) @ centres.T - bias  # (1 - |z - m|^2) / 2
+        codes = unit.codes[block]
         tied = score >= score.max(axis=1, keepdims=True) - TIE
         hit[block] = tied[np.arange(codes.size), codes] / tied.sum(axis=1)
-    return np.where(usable[found.codes], hit, math.nan)
+    return np.where(usable[unit.codes], hit, math.nan)
 
 
-def draws(found: UnitRows, size: int, seeds: int, seed: int) -> Iterator[Index]:
+def draws(unit: UnitRows, size: int, seeds: int, seed: int) -> Iterator[Index]:
     """Row numbers of each sample: `size` rows, or whole images until there are as many."""
     for repeat in range(seeds):
         rng = np.random.default_rng([seed, repeat])
-        if found.images is None:
-            yield np.sort(rng.choice(found.n, size, replace=False))
+        if unit.images is None:
+            yield np.sort(rng.choice(unit.n, size, replace=False))
             continue
-        views = np.bincount(found.images)
+        views = np.bincount(unit.images)
         order = rng.permutation(views.size)
         taken = order[: max(1, int(np.searchsorted(np.cumsum(views[order]), size, side="right")))]
-        yield np.flatnonzero(np.isin(found.images, taken))
+        yield np.flatnonzero(np.isin(unit.images, taken))
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,9 +324,7 @@ class _Repeat:
 
     codes: Index
     pairs: PairStatistics
-    in_company: npt.NDArray[
-        np.bool_
-    ]  # (n,) whether the class has a second image: without it nobody is there to be near to
+    several: npt.NDArray[np.bool_]  # (n,) whether the class has two images: a singleton has no same-class neighbour
 
 
 def _repeat(part: UnitRows, t: float, share: float, temperature: float | None) -> _Repeat:
@@ -354,14 +352,14 @@ class _Repeats:
         for repeat in self.repeats:
             values = getattr(repeat.pairs, name)
             terms = np.full(repeat.codes.size, math.nan) if values is None else np.asarray(values)
-            yield repeat.codes, np.where(repeat.in_company, terms, math.nan) if name == "same_class" else terms
+            yield repeat.codes, np.where(repeat.several, terms, math.nan) if name == "same_class" else terms
 
     def mean(self, name: str) -> Estimate:
         return self.estimate([_nanmean(terms) for _, terms in self._terms(name)])
 
     def by_class(self, name: str) -> tuple[Estimate, ...]:
-        held = [_means_by_class(codes, terms, self.num_classes) for codes, terms in self._terms(name)]
-        return tuple(self.estimate([float(values[c]) for values in held]) for c in range(self.num_classes))
+        means = [_means_by_class(codes, terms, self.num_classes) for codes, terms in self._terms(name)]
+        return tuple(self.estimate([float(values[c]) for values in means]) for c in range(self.num_classes))
 
 
 def _means_by_class(codes: Index, terms: Array, num_classes: int) -> Array:

@@ -25,7 +25,7 @@ from optgeom.prototypes import align, from_gram
 CONSTANT = 1e-6
 
 
-def sample_similarity_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: str = "cosine") -> float:
+def sample_similarity_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, *, latent: str = "cosine") -> float:
     r"""Share of the variation of the optimal similarities that the embedding has, over pairs of distinct samples:
 
         1 - sum_{i<j} (s_ij - s*_ij)^2 / sum_{i<j} (s*_ij - mean s*)^2.
@@ -56,7 +56,7 @@ def sample_similarity_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: st
     return _r2(_distances(given), _distances(target), given.shape[0])
 
 
-def procrustes_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: str = "cosine", scale: bool = False) -> float:
+def procrustes_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, *, latent: str = "cosine", scale: bool = False) -> float:
     r"""Share of the spread of the optimum that the embedding has after the best rotation or reflection:
 
         1 - min_{Q, s, b} sum_i |y_i - s Q z_i - b|^2 / sum_i |y_i - mean y|^2,      Q in O(d).
@@ -84,8 +84,10 @@ def procrustes_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, latent: str = "co
     InvalidInputError
         Tables that are not finite or of different lengths, or fewer than three rows.
 
-    References ---------- Schoenemann 1966, A generalized solution of the orthogonal Procrustes problem. Gower 1975,
-    Generalized Procrustes analysis.
+    References
+    ----------
+    Schoenemann 1966, A generalized solution of the orthogonal Procrustes problem; Gower 1975, Generalized Procrustes
+    analysis.
     """
     source, target = _pair(rows, optimum)
     _checks.choice("latent", latent, choices.Similarity)
@@ -114,12 +116,13 @@ class ClassOptimumR2:
 def class_optimum_r2(
     counts: npt.ArrayLike, sums: npt.ArrayLike, scatter: npt.ArrayLike, gram: npt.ArrayLike
 ) -> ClassOptimumR2:
-    r"""`sample_similarity_r2` and `procrustes_r2` of all unit rows against the prototypes of their classes, exactly,
-    without the pairs.
+    r"""Both r2 of all unit rows against the prototypes of their classes, exactly, without the pairs.
 
     With Z (n, d) the rows, S (C, d) their class sums, n_c the counts and A* = Y Y' the optimal cosines of the classes,
 
-        sum_ij s_ij^2 = |Z'Z|^2,     sum_ij s_ij s*_ij = sum_cd A*_cd S_c.S_d,     max_Q sum_i y_i.Q z_i = |Y'S|_nuclear.
+        sum_ij s_ij^2 = |Z'Z|^2,
+        sum_ij s_ij s*_ij = sum_cd A*_cd S_c.S_d,
+        max_Q sum_i y_i.Q z_i = |Y'S|_nuclear.
 
     Parameters
     ----------
@@ -177,15 +180,15 @@ def _r2(given: Similarities, optimal: Similarities, n: int) -> float:
     parts = list(blocks(n, n, ENTRIES))
     total, largest = 0.0, 0.0
     for block in parts:
-        wanted = _without_diagonal(optimal(block), block)
-        total += float(wanted.sum())
-        largest = max(largest, float(np.abs(wanted).max()))
+        target = _without_diagonal(optimal(block), block)
+        total += float(target.sum())
+        largest = max(largest, float(np.abs(target).max()))
     mean = total / (n * (n - 1.0))
     error, spread = 0.0, 0.0
     for block in parts:
-        wanted = optimal(block)
-        error += float(np.sum(_without_diagonal(given(block) - wanted, block) ** 2))
-        spread += float(np.sum(_without_diagonal(wanted - mean, block) ** 2))
+        target = optimal(block)
+        error += float(np.sum(_without_diagonal(given(block) - target, block) ** 2))
+        spread += float(np.sum(_without_diagonal(target - mean, block) ** 2))
     if spread <= CONSTANT**2 * largest**2 * n * (n - 1.0):
         return math.nan
     return 1.0 - error / spread
@@ -202,7 +205,7 @@ def _pair(rows: npt.ArrayLike, optimum: npt.ArrayLike) -> tuple[Array, Array]:
     if given.ndim != 2 or target.ndim != 2 or given.shape[0] != target.shape[0] or given.shape[0] < 3:
         came = f"{given.shape} and {target.shape}"
         raise InvalidInputError(
-            f"`rows` and `optimum` must be (n, d) and (n, q) with the same n >= 3; got {came} (one row a sample)"
+            f"`rows` and `optimum` must be (n, d) and (n, q) with the same n >= 3; got {came} (one row per sample)"
         )
     for name, table in (("rows", given), ("optimum", target)):
         if not np.all(np.isfinite(table)):

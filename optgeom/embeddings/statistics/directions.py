@@ -70,7 +70,7 @@ class Directions:
 
     @property
     def singletons(self) -> tuple[str, ...]:
-        """Classes of one image: nothing can be said about their spread."""
+        """Classes of one image, whose spread is unknown."""
         return tuple(name for name, single in zip(self.names, self.counts < 2, strict=True) if single)
 
     @property
