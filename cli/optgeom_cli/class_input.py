@@ -32,7 +32,7 @@ CountsFileOption = Annotated[
     typer.Option(
         "--counts-file",
         metavar="FILE",
-        help="JSON list or object, `class,count` lines, one number a line, or `path label` lines.",
+        help="JSON list or object, `class,count` lines, one number per line, or `path label` lines.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -41,7 +41,7 @@ LabelsOption = Annotated[
     typer.Option(
         "--labels",
         metavar="FILE",
-        help="Labels, one a row: .npy, .npz, .csv, .tsv, .txt or .json.",
+        help="Labels, one per row: .npy, .npz, .csv, .tsv, .txt or .json.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -86,7 +86,7 @@ def read_classes(
     drop_empty: bool = False,
     ignore_label: list[str] | None = None,
 ) -> ClassDistribution:
-    """The classes that the options describe; what was changed on the way is said on stderr.
+    """The classes that the options describe; notes on what was changed go to stderr.
 
     Raises
     ------
@@ -104,8 +104,8 @@ def read_classes(
     }
     given = [option for option, value in sources.items() if value is not None]
     if len(given) != 1:
-        held = " and ".join(given) if given else "none"
-        raise UsageError(f"give exactly one of {', '.join(sources)}; got {held} (for example --counts 900,50,50)")
+        came = " and ".join(given) if given else "none"
+        raise UsageError(f"give exactly one of {', '.join(sources)}; got {came} (for example --counts 900,50,50)")
     if ignore_label and labels is None:
         raise UsageError(f"--ignore-label goes with --labels; got {given[0]} (leave it out)")
     power = sampler_power(sampler)

@@ -92,7 +92,7 @@ def _show(name: str, json_output: bool) -> None:
 
 
 def _verbatim(text: str) -> Any:
-    """Text in which rich sees no markup: "[:n_max]" is no style."""
+    """Text in which rich looks for no markup: "[:n_max]" is not a style."""
     from rich.text import Text
 
     return Text(text)

@@ -1,4 +1,4 @@
-"""Checks of one number a class: counts, weights and proportions as users give them."""
+"""Checks of one number per class: counts, weights and proportions as users give them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cleaned(NamedTuple):
 
 
 def clean(parameter: str, values: Any, names: Sequence[str] | None, drop_empty: bool) -> Cleaned:
-    """Check one number a class: finite, positive, at least two; leave out zeros on request."""
+    """Check one number per class: finite, positive, at least two; leave out zeros on request."""
     array = numeric(parameter, values)
     given = None if names is None else _checked_names(names, array.size)
     kept: npt.NDArray[np.intp] | None = None
@@ -39,7 +39,8 @@ def clean(parameter: str, values: Any, names: Sequence[str] | None, drop_empty: 
         given = None if given is None else tuple(given[k] for k in kept.tolist())
         array = array[kept]
         notes = (
-            f"{len(dropped)} {'class' if len(dropped) == 1 else 'classes'} without samples left out: {first_of(dropped)}",
+            f"{len(dropped)} {'class' if len(dropped) == 1 else 'classes'} without samples left out: "
+            f"{first_of(dropped)}",
         )
     labels = given if given is not None or kept is None else tuple(map(str, kept.tolist()))
     return Cleaned(positive(parameter, array, 2, labels), given, kept, dropped, notes)
@@ -58,11 +59,11 @@ def numeric(parameter: str, values: Any) -> npt.NDArray[Any]:
     except (TypeError, ValueError, RuntimeError) as error:
         reason = "a nested list" if isinstance(values, (list, tuple)) else f"{type(values).__name__}: {error}"
         raise InvalidInputError(
-            f"`{parameter}` must be one number a class; got {reason} (pass a one-dimensional list)"
+            f"`{parameter}` must be one number per class; got {reason} (pass a one-dimensional list)"
         ) from error
     if array.ndim != 1:
         raise InvalidInputError(
-            f"`{parameter}` must be one number a class; got shape {array.shape} (pass a one-dimensional list)"
+            f"`{parameter}` must be one number per class; got shape {array.shape} (pass a one-dimensional list)"
         )
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         array = _one_by_one(parameter, list(values) if isinstance(values, (list, tuple)) else array.tolist())
@@ -99,7 +100,7 @@ def positive(
     entry: str = "class",
     remedy: str = "drop it with drop_empty=True, on the command line --drop-empty",
 ) -> npt.NDArray[Any]:
-    """Refuse what is not finite and positive, naming the first such entry, and lists of fewer than `at_least` entries."""
+    """Refuse entries that are not finite and positive, naming the first, and fewer than `at_least` of them."""
     for wrong, need, advice in (
         (~np.isfinite(array), "finite", "correct it, or leave it out"),
         (array < 0, "positive", "correct it, or leave it out"),
@@ -130,13 +131,13 @@ def rounding(values: Any) -> float:
     0 for anything but narrow floats.
     """
     dtype = np.asarray(values).dtype if hasattr(values, "__array__") else np.dtype(np.float64)
-    # Normalising in float32 leaves the sum off by a few of its roundings: that is no mistake of the user.
+    # Normalising in float32 leaves the sum off by a few of its roundings, which is not a mistake of the user.
     return 16 * float(np.finfo(dtype).eps) if dtype.kind == "f" and dtype.itemsize < 8 else 0.0
 
 
 def _checked_names(names: Sequence[str], size: int) -> tuple[str, ...]:
     if isinstance(names, (str, bytes)):
-        raise InvalidInputError(f"`names` must be a list with one name a class; got the text {names!r} (split it)")
+        raise InvalidInputError(f"`names` must be a list with one name per class; got the text {names!r} (split it)")
     texts = tuple(map(str, names))
     if len(texts) != size:
         raise InvalidInputError(

@@ -24,8 +24,8 @@ class ClassGroups:
     """Classes with exactly equal counts, taken together.
 
     Equal classes have the same inner products with every other class (Theorem 3 of arXiv 2605.11291), so the programs
-    need one unknown a group. Equality is exact: two nearly equal classes are two groups, since their optimal geometries
-    differ.
+    need one unknown per group. Equality is exact: two nearly equal classes are two groups, since their optimal
+    geometries differ.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class ClassDistribution:
         Raises
         ------
         InvalidInputError
-            A count that is no number, negative, zero, NaN or infinite (the message names the class), or fewer than two
+            A count that is not positive and finite (the message names the class), or fewer than two
             classes.
         """
         if isinstance(counts, Mapping):
@@ -158,7 +158,8 @@ class ClassDistribution:
             total = float(values.sum())
         if not abs(total - 1) <= max(1e-9, class_values.rounding(proportions)):
             raise InvalidInputError(
-                f"`proportions` must sum to 1; got a sum of {total:.12g}, off by {total - 1:.3g} (if these are counts, give them as counts)"
+                f"`proportions` must sum to 1; got a sum of {total:.12g}, off by {total - 1:.3g} "
+                "(if these are counts, give them as counts)"
             )
         return cls(_grouped(values.astype(np.float64), whole=False), dropped, notes, 1.0, given, kept)
 
@@ -173,21 +174,24 @@ class ClassDistribution:
         ignore : sequence of int or str
             Labels to leave out, such as -1 or 255; none by default.
 
-        Notes ----- Class order: whole numbers ascending, False before True, text by code point, except that text which
-        is all whole numbers goes by value and then by text.
+        Notes
+        -----
+        Class order: whole numbers ascending, False before True, text by code point, except that text which is all whole
+        numbers goes by value and then by text.
 
         Raises
         ------
         InvalidInputError
             A missing or fractional label (the message names the row), several labels a row, or fewer than two classes.
         """
-        found = encode(labels, ignore)
-        if len(found.names) == 1:
-            rows = int(found.counts[0])
+        encoded = encode(labels, ignore)
+        if len(encoded.names) == 1:
+            rows = int(encoded.counts[0])
             raise InvalidInputError(
-                f"no geometry with one class: all {rows} rows of `labels` have the label {found.names[0]!r} (at least 2 classes are needed)"
+                f"no geometry with one class: all {rows} rows of `labels` have the label {encoded.names[0]!r} "
+                "(at least 2 classes are needed)"
             )
-        return cls(_grouped(found.counts), (), found.notes, 1.0, found.names, None)
+        return cls(_grouped(encoded.counts), (), encoded.notes, 1.0, encoded.names, None)
 
     @classmethod
     def from_profile(cls, name: str) -> Self:
@@ -224,7 +228,8 @@ class ClassDistribution:
         )
         if lengths.dtype.kind != "i":
             raise InvalidInputError(
-                f"`sizes` must be whole numbers of classes; got {lengths.tolist()[:5]} (give one whole number a block)"
+                f"`sizes` must be whole numbers of classes; got {lengths.tolist()[:5]} "
+                "(give one whole number per block)"
             )
         if lengths.size != values.size:
             raise InvalidInputError(
@@ -286,8 +291,8 @@ class ClassDistribution:
         )
 
     def __repr__(self) -> str:
-        held = f"groups={self.groups.num_groups}, imbalance_factor={self.imbalance_factor:.6g}"
-        return f"ClassDistribution(num_classes={self.num_classes}, {held})"
+        figures = f"groups={self.groups.num_groups}, imbalance_factor={self.imbalance_factor:.6g}"
+        return f"ClassDistribution(num_classes={self.num_classes}, {figures})"
 
     @property
     def num_classes(self) -> int:
@@ -320,8 +325,8 @@ class ClassDistribution:
     @property
     def imbalance_factor(self) -> float:
         """Largest over smallest count as they really are, which may differ from the nominal factor of a profile."""
-        held = self.groups.proportions if self.groups.counts is None else self.groups.counts
-        return float(held[0] / held[-1])
+        sizes = self.groups.proportions if self.groups.counts is None else self.groups.counts
+        return float(sizes[0] / sizes[-1])
 
     def frequency_order(self) -> npt.NDArray[np.intp]:
         """(C,) class indices by decreasing proportion, ties by index."""
@@ -347,7 +352,8 @@ def _grouped(values: npt.NDArray[Any], block: npt.NDArray[np.intp] | None = None
     smallest = float(np.finfo(np.float64).tiny)
     if proportions[-1] < smallest:
         raise InvalidInputError(
-            f"the rarest class must have a proportion above {smallest:.3g}; got {proportions[-1]:.3g} (lower the imbalance or the power)"
+            f"the rarest class must have a proportion above {smallest:.3g}; got {proportions[-1]:.3g} "
+            "(lower the imbalance or the power)"
         )
     return ClassGroups(index, sizes, proportions, distinct if whole and distinct.dtype.kind == "i" else None)
 

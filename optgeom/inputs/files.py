@@ -109,7 +109,7 @@ def _machine() -> str:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove temporary files of `target` whose process, on this machine, is no more."""
+    """Remove temporary files of `target` whose process, on this machine, has ended."""
     if os.name != "posix":  # elsewhere a signal of number 0 is not a mere question
         return
     pattern = re.compile(rf"\.{re.escape(target.stem)}\.{_machine()}-(\d+)-[0-9a-f]{{8}}{re.escape(target.suffix)}")

@@ -128,7 +128,8 @@ class ClassNames:
         """
         if labels is None:
             raise InvalidInputError(
-                f"`labels` must have one entry per row; got none{self._of} (name the file or the column that holds them)"
+                f"`labels` must have one entry per row; got none{self._of} "
+                "(name the file or the column that holds them)"
             )
         array = self._column(labels, lambda row: f"row {start + row}{self._of}")
         if array.size == 0:

@@ -110,7 +110,7 @@ def _in_processes(
         try:
             yield from results
         except BrokenProcessPool as error:
-            raise SolverError(f"a worker process died, perhaps for want of memory ({remedy})") from error
+            raise SolverError(f"a worker process died, perhaps because memory ran out ({remedy})") from error
         finally:
             results.close()
 
@@ -125,7 +125,7 @@ def _on_cluster(
     distributed: Any = typed_in_part
     client, own = dask, not isinstance(dask, distributed.Client)
     if own:
-        # Given a text that is no address, a client is half made, and is waited for when it is thrown away.
+        # Given text that is not an address, a client is half made, and waited for when it is thrown away.
         if isinstance(dask, str) and not ADDRESS.fullmatch(dask):
             raise InvalidInputError(f"`dask` must be the address of a scheduler, as tcp://host:8786; got {dask!r}")
         try:

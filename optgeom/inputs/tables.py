@@ -160,8 +160,8 @@ def read_counts(path: str | os.PathLike[str]) -> CountsTable:
           ``names``;
         * ``class,count`` lines, with a comma, a tab or a semicolon, with or without a header line;
         * one number per line;
-        * ``path label`` lines, one per sample, as in ``Places_LT_train.txt``: the lines of each label are counted, and the classes are in
-          the order of `ClassDistribution.from_labels`.
+        * ``path label`` lines, one per sample, as in ``Places_LT_train.txt``: the lines of each label are counted, and
+          the classes are in the order of `ClassDistribution.from_labels`.
 
         Empty lines and lines that begin with ``#`` are passed over, except in JSON.
 
@@ -191,7 +191,8 @@ def read_counts(path: str | os.PathLike[str]) -> CountsTable:
         return _from_label_list(path, lines)
     number, line = lines[0]
     raise InvalidInputError(
-        f"{path}: a counts file must hold {_COUNTS_KINDS}; got {excerpt(line)} in line {number} (put a comma or a tab between class and count)"
+        f"{path}: a counts file must hold {_COUNTS_KINDS}; got {excerpt(line)} in line {number} "
+        "(put a comma or a tab between class and count)"
     )
 
 
@@ -205,15 +206,15 @@ def _from_json(path: object, text: str) -> CountsTable:
         names, content = list(content), list(content.values())
     for index, value in enumerate(content):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            held = json.dumps(value)
+            entry = json.dumps(value)
             where = f"entry {index}" if names is None or index >= len(names) else f"class {names[index]!r}"
             raise InvalidInputError(
-                f"{path}: counts must be numbers; got {excerpt(held)} for {where} (one number per class)"
+                f"{path}: counts must be numbers; got {excerpt(entry)} for {where} (one number per class)"
             )
     if names is not None and (not isinstance(names, list) or len(names) != len(content)):
-        held = f"{len(names)} of them" if isinstance(names, list) else type(names).__name__
+        came = f"{len(names)} of them" if isinstance(names, list) else type(names).__name__
         raise InvalidInputError(
-            f"{path}: `names` must be a list with one name for each of the {len(content)} counts; got {held}"
+            f"{path}: `names` must be a list with one name for each of the {len(content)} counts; got {came}"
         )
     return CountsTable(content, None if names is None else tuple(map(str, names)))
 
@@ -310,8 +311,8 @@ def _from_label_list(path: object, lines: list[tuple[int, str]]) -> CountsTable:
 
 
 def _count_labels(labels: list[str]) -> CountsTable:
-    found = encode(np.array(labels))
-    return CountsTable(found.counts.tolist(), found.names)
+    encoded = encode(np.array(labels))
+    return CountsTable(encoded.counts.tolist(), encoded.names)
 
 
 def _wrong(path: object, number: int, need: str, got: str, remedy: str) -> InvalidInputError:
@@ -381,18 +382,19 @@ def _binary(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
             columns = [key for key in loaded if loaded[key].ndim == 1]
             if len(columns) == 1:
                 return loaded[columns[0]]
-            held = ", ".join(loaded) or "nothing"
+            arrays = ", ".join(loaded) or "nothing"
     except OSError as error:
         raise InvalidInputError(f"cannot read the labels file {path}: {error.strerror or error}") from error
     except ValueError as error:
         if "pickle" in str(error):
             raise InvalidInputError(
-                f"{path}: labels must be numbers or text; got Python objects, which need pickle and are never unpickled "
+                f"{path}: labels must be numbers or text; got Python objects, which need pickle and are never "
+                "unpickled "
                 "(save labels.astype(str) or labels.astype(int) instead)"
             ) from error
         raise InvalidInputError(f"cannot read the labels file {path}: {files.reason(error)} (save it again)") from error
     raise InvalidInputError(
-        f"{path}: the labels must be the array `labels` or the only one-dimensional array; got {held} (rename it)"
+        f"{path}: the labels must be the array `labels` or the only one-dimensional array; got {arrays} (rename it)"
     )
 
 
@@ -402,9 +404,9 @@ def _table(path: object, text: str) -> npt.NDArray[Any]:
         raise InvalidInputError(f"{path}: a labels file must have at least one row; got an empty file")
     header = [cell.lower() for cell in rows[0][1]]
     width, column = len(header), 0
-    found = [header.index(word) for word in LABEL_COLUMNS if word in header]
-    if found:
-        column, rows = found[0], rows[1:]
+    named = [header.index(word) for word in LABEL_COLUMNS if word in header]
+    if named:
+        column, rows = named[0], rows[1:]
     elif width > 1:
         raise InvalidInputError(
             f"{path}: the labels must be a column named {', '.join(LABEL_COLUMNS)}, or the only column; "

@@ -120,7 +120,7 @@ def test_a_nan_label_names_its_row_and_its_shard():
             Rows(np.eye(3), np.arange(3), np.arange(2), cuts=[]),
             "`group_ids` must have one entry per row; got 2 for 3 rows",
         ),
-        (Rows(np.eye(3), np.arange(3), np.eye(3)), r"`group_ids` must be one id a row; got shape \(3, 3\)"),
+        (Rows(np.eye(3), np.arange(3), np.eye(3)), r"`group_ids` must be one id per row; got shape \(3, 3\)"),
         (
             Sharded(Rows(np.eye(3), np.arange(3)), Rows(np.eye(2), np.arange(2), name="b")),
             r"rows of one shape; got \(3,\) and \(2,\)",

@@ -119,7 +119,8 @@ def test_npz_is_not_loaded_whole(tmp_path, save):
 BAD = [
     (
         np.zeros(3),
-        r"x.npy: the embeddings must have shape \(rows, dimensions\) or \(images, views, dimensions\); got shape \(3,\)",
+        r"x.npy: the embeddings must have shape \(rows, dimensions\) or \(images, views, dimensions\); got shape "
+        r"\(3,\)",
     ),
     (np.zeros((2, 3, 1, 1)), r"got shape \(2, 3, 1, 1\) \(flatten each row: X.reshape\(len\(X\), -1\)\)"),
     (np.zeros((2, 3), complex), r"must be real numbers; got complex128 \(give the real and imaginary parts"),

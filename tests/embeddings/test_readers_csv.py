@@ -155,14 +155,16 @@ def test_bad_lines(tmp_path, line, message):
     [
         (
             "[1 2]",
-            r"line 3 must have a vector of 3 numbers in column 'v', as the first row; got 2 numbers \(so are 1 other lines",
+            r"line 3 must have a vector of 3 numbers in column 'v', as the first row; got 2 numbers \(so are 1 "
+            r"other lines",
         ),
         ("", r"line 3 must have a vector in column 'v'; got an empty cell"),
         ("[1,,3]", r"line 3 must have a vector in column 'v'; got '\[1,,3\]'"),
         ("[1 2 3", r"line 3 must have a vector"),
         (
             "[1 ... 3]",
-            r"line 3 must have a vector in column 'v'; got '\[1 ... 3\]' \(numpy shortened it, so that its numbers are lost\)",
+            r"line 3 must have a vector in column 'v'; got '\[1 ... 3\]' \(numpy shortened it, so that its numbers "
+            r"are lost\)",
         ),
         ("[1, 2, exit()]", r"line 3 must have a vector"),
         ("array([1, 2, 3])", r"line 3 must have a vector"),

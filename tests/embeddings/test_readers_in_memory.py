@@ -113,7 +113,8 @@ def test_batches_that_are_none(batches, message):
     [
         (
             X[0],
-            r"`embeddings` must have shape \(rows, dimensions\) or \(images, views, dimensions\); got shape \(5,\) \(one row a sample",
+            r"`embeddings` must have shape \(rows, dimensions\) or \(images, views, dimensions\); got shape \(5,\) "
+            r"\(one row per sample",
         ),
         (X[:0], r"`embeddings` must have at least one row; got shape \(0, 5\)"),
         (X * 1j, r"`embeddings` must be real numbers; got complex"),
@@ -122,7 +123,8 @@ def test_batches_that_are_none(batches, message):
         ([[1.0, 2.0], [1.0]], r"`embeddings` must be a dense array of shape .*; got a list: .* \(pass a numpy array\)"),
         (
             3,
-            r"`embeddings` must be an array, a tensor, a path or batches \(X, y\); got int \(a torch Dataset needs a DataLoader",
+            r"`embeddings` must be an array, a tensor, a path or batches \(X, y\); got int \(a torch Dataset needs "
+            r"a DataLoader",
         ),
     ],
 )

@@ -81,10 +81,10 @@ def test_one_hot_labels_are_kept_for_those_who_count_classes(path):
     found = read(open_embeddings(path, labels=np.eye(4)[labels()]))[1]
     np.testing.assert_array_equal(found, np.eye(4)[labels()])
     with pytest.raises(
-        InvalidInputError, match=r"`labels` must be one value a row; got shape \(23, 1, 1\) \(pass a one-dimensional"
+        InvalidInputError, match=r"`labels` must be one value per row; got shape \(23, 1, 1\) \(pass a one-dimensional"
     ):
         open_embeddings(path, labels=labels()[:, None, None])
-    with pytest.raises(InvalidInputError, match=r"`group_ids` must be one value a row; got shape \(23, 4\)"):
+    with pytest.raises(InvalidInputError, match=r"`group_ids` must be one value per row; got shape \(23, 4\)"):
         open_embeddings(path, group_ids=np.eye(4)[labels()])
 
 

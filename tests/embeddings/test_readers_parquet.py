@@ -147,7 +147,8 @@ def test_damaged_parquet(tmp_path):
     for wrong in (b"", b"junk" * 10, content[:-70]):
         (tmp_path / "x.parquet").write_bytes(wrong)
         with pytest.raises(
-            InvalidInputError, match=r"it must be a Parquet file; it is none, or cut off \(copy or save it again\)"
+            InvalidInputError,
+            match=r"it must be a Parquet file; it is another kind of file, or cut off \(copy or save it again\)",
         ):
             open_embeddings(tmp_path / "x.parquet")
     (tmp_path / "x.parquet").write_bytes(content[:40] + bytes(400) + content[440:])

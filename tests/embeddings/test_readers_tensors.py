@@ -73,7 +73,7 @@ def test_damaged_safetensors(tmp_path, save_file):
         (b"", "it is none, or cut off"),
         (content[:20], "it is none, or cut off"),
         (struct.pack("<Q", 4) + b"\xff\xff\xff\xff", "its header is not UTF-8 text"),
-        (struct.pack("<Q", 4) + b"[ ] ", "its header is no JSON object"),
+        (struct.pack("<Q", 4) + b"[ ] ", "its header is not a JSON object"),
         (struct.pack("<Q", 4) + b"{{{{", "line 1 is not valid JSON"),
         (struct.pack("<Q", 8) + b'{"X": 3}', "the header entry 'X' is malformed"),
         (content.replace(b"[23,5]", b"[23,6]"), r"the tensor 'X' of shape \(23, 6\) has 460 bytes in the header"),
@@ -150,7 +150,10 @@ def test_pt_of_other_shapes(tmp_path, torch):
 
 def test_pt_with_objects_is_not_unpickled(tmp_path, torch):
     torch.save({"X": table()}, tmp_path / "x.pt")
-    message = r"x.pt: it must hold tensors only; got other Python objects, which need pickle and are never unpickled \(convert arrays"
+    message = (
+        r"x.pt: it must hold tensors only; got other Python objects, which need pickle and are never unpickled "
+        r"\(convert arrays"
+    )
     with pytest.raises(InvalidInputError, match=message) as error:
         open_embeddings(tmp_path / "x.pt")
     assert "\n" not in str(error.value)

@@ -64,7 +64,10 @@ def test_tensors_are_labels_and_proportions():
 
 
 def test_case_9_several_labels_per_row_are_refused():
-    message = r"^`labels` must be one integer or string per row; got a table of shape \(2, 3\) whose row 0 is \[1, 0, 1\] \(multi-label"
+    message = (
+        r"^`labels` must be one integer or string per row; got a table of shape \(2, 3\) whose row 0 is \[1, 0, 1\] "
+        r"\(multi-label"
+    )
     with pytest.raises(InvalidInputError, match=message):
         ClassDistribution.from_labels([[1, 0, 1], [0, 1, 1]])
 

@@ -109,7 +109,8 @@ def test_proportions_in_float32_sum_to_one_in_float32():
 def test_case_10_empty_class_is_refused():
     with pytest.raises(
         InvalidInputError,
-        match=r"^`counts` must be positive; got 0 for class 4 \(drop it with drop_empty=True, on the command line --drop-empty\)$",
+        match=r"^`counts` must be positive; got 0 for class 4 "
+        r"\(drop it with drop_empty=True, on the command line --drop-empty\)$",
     ):
         ClassDistribution.from_counts([310, 2489, 114, 17, 0, 725])
 
@@ -139,10 +140,10 @@ def test_dropped_classes_have_names():
         ([-math.inf, 2], r"`counts` must be finite; got -inf for class 0 \("),
         ([5], r"no geometry with one class: `counts` has one entry, 5 \(at least 2 classes are needed\)"),
         ([], r"`counts` must have at least 2 entries; got none"),
-        ([[1, 2], [3, 4]], r"`counts` must be one number a class; got shape \(2, 2\)"),
-        ([1, [2]], r"`counts` must be one number a class; got a nested list"),
-        (7, r"`counts` must be one number a class; got shape \(\)"),
-        ("5,5", r"`counts` must be one number a class; got shape \(\)"),
+        ([[1, 2], [3, 4]], r"`counts` must be one number per class; got shape \(2, 2\)"),
+        ([1, [2]], r"`counts` must be one number per class; got a nested list"),
+        (7, r"`counts` must be one number per class; got shape \(\)"),
+        ("5,5", r"`counts` must be one number per class; got shape \(\)"),
         ([1, "a"], r"`counts` must be numbers; got 'a' for class 1 \("),
         (["1", "2"], r"`counts` must be numbers; got '1' for class 0 \("),
         ([True, True], r"`counts` must be numbers; got True for class 0 \("),
@@ -173,7 +174,7 @@ class Unreadable:
 
 def test_an_array_that_cannot_be_had():
     with pytest.raises(
-        InvalidInputError, match=r"^`counts` must be one number a class; got Unreadable: it lies on another device"
+        InvalidInputError, match=r"^`counts` must be one number per class; got Unreadable: it lies on another device"
     ):
         ClassDistribution.from_counts(Unreadable())
     with pytest.raises(InvalidInputError, match=r"^`labels` must be .*; got Unreadable: it lies on another device"):
@@ -204,7 +205,7 @@ def test_wrong_proportions_are_named(proportions, message):
     [
         (["a"], r"`names` must have one name for each of the 2 classes; got 1 "),
         (["a", "a"], r"`names` must be all different; got 'a' twice "),
-        ("ab", r"`names` must be a list with one name a class; got the text 'ab' "),
+        ("ab", r"`names` must be a list with one name per class; got the text 'ab' "),
     ],
 )
 def test_wrong_names(names, message):

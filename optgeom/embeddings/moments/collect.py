@@ -46,7 +46,7 @@ class Collected:
     notes : tuple of str
         What was done to the rows and labels, and what could not be done.
     samples : tuple of UnitRows
-        One a seed, where a sample was asked for.
+        One per seed, where a sample was asked for.
     """
 
     moments: ClassMoments
@@ -150,9 +150,9 @@ def collect(
         within = from_single_pass(moments)
     exact = twice or first.images is not None
     samples = first.samples()
-    told = (*notes, *_notes(first, moments, within, samples, exact))
+    all_notes = (*notes, *_notes(first, moments, within, samples, exact))
     return Collected(
-        moments, within, first.num_rows, first.norms.count, first.norms, first.names.left_out, exact, told, samples
+        moments, within, first.num_rows, first.norms.count, first.norms, first.names.left_out, exact, all_notes, samples
     )
 
 
@@ -168,7 +168,8 @@ def _notes(
     images = int(moments.counts.sum())
     if first.images is not None:
         least, most = int(first.images.views.min()), int(first.images.views.max())
-        yield f"{norms.count} rows are views of {images} images, {least if least == most else f'{least} to {most}'} each: averaged"
+        each = str(least) if least == most else f"{least} to {most}"
+        yield f"{norms.count} rows are views of {images} images, {each} each: averaged"
     elif norms.count != images:
         yield f"{images} images of {norms.count // images} views each: averaged"
     if any(sample.cut for sample in samples):
@@ -176,7 +177,8 @@ def _notes(
     if not exact:
         yield "the source could be read only once: covariances of single classes have the pooled shape"
     elif within.projected is None and within.full is None:
-        yield f"too many classes ({len(moments.names)}) for the projections of each: covariances of single classes have the pooled shape"
+        many = f"too many classes ({len(moments.names)}) for the projections of each"
+        yield f"{many}: covariances of single classes have the pooled shape"
 
 
 def _units(parts: list[Source]) -> list[_Unit]:

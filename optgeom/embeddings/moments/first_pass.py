@@ -188,9 +188,9 @@ class FirstPass:
         names, place, _ = self.names.finish()
         size, dim = len(names), self._sums.shape[1]
         counts, squares, sums = np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros((size, dim))
-        held = self._of_images() if self.images is not None else self
-        counts[place], squares[place], sums[place] = held._counts[:size], held._squares[:size], held._sums[:size]
-        return ClassMoments(names, counts, sums, squares, held._scatter)
+        total = self._of_images() if self.images is not None else self
+        counts[place], squares[place], sums[place] = total._counts[:size], total._squares[:size], total._sums[:size]
+        return ClassMoments(names, counts, sums, squares, total._scatter)
 
     def samples(self) -> tuple[UnitRows, ...]:
         """The rows kept for each seed, with class indices as in `finish`."""
@@ -200,12 +200,12 @@ class FirstPass:
     def _of_images(self) -> FirstPass:
         """The sums over the table of images: what each of them is, is known only now."""
         assert self.images is not None
-        held = FirstPass(total_scatter=self._want_scatter)
-        held._shape = (self.images.dim,)
-        held._grow(len(self.names))
+        total = FirstPass(total_scatter=self._want_scatter)
+        total._shape = (self.images.dim,)
+        total._grow(len(self.names))
         for images, codes in self.images.images():
-            held._add_images(images, codes)
-        return held
+            total._add_images(images, codes)
+        return total
 
     def _update_rows(self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any]) -> None:
         dim = rows.shape[1]
@@ -282,7 +282,7 @@ class FirstPass:
 
     def _look(self, rows: npt.NDArray[Any], norms: Array, numbers: npt.NDArray[Any]) -> None:
         self.norms.add(norms)
-        self.faults.look(rows, norms, numbers, self._shard, self._source)
+        self.faults.record(rows, norms, numbers, self._shard, self._source)
 
     def _same_shape(self, shape: tuple[int, ...], grouped: bool) -> None:
         if self._shape is None:
@@ -290,7 +290,8 @@ class FirstPass:
         if shape != self._shape:
             of = f" of {self._source}" if self._source else ""
             raise InvalidInputError(
-                f"`embeddings` must have rows of one shape; got {self._shape} and {shape}{of} (check that all files go together)"
+                f"`embeddings` must have rows of one shape; got {self._shape} and {shape}{of} "
+                "(check that all files go together)"
             )
         if grouped != self._grouped:
             raise InvalidInputError(

@@ -122,7 +122,8 @@ class ImageTable:
 
     def _mixed(self, image: str, one: str, other: str) -> InvalidInputError:
         return InvalidInputError(
-            f"`group_ids` must have one label each, since a group is one image; got image {image} with labels {one} and {other}{self._of} "
+            f"`group_ids` must have one label each, since a group is one image; got image {image} with labels "
+            f"{one} and {other}{self._of} "
             "(check the ids, which must differ between images)"
         )
 
@@ -138,14 +139,14 @@ def distinct_ids(
     of = f" of {source}" if source else ""
     if array.ndim != 1:
         raise InvalidInputError(
-            f"`group_ids` must be one id a row; got shape {array.shape}{of} (pass a one-dimensional array)"
+            f"`group_ids` must be one id per row; got shape {array.shape}{of} (pass a one-dimensional array)"
         )
     if array.dtype.kind in "Of":
         array = np.array([_text(value) for value in array.tolist()], dtype=np.str_)
     elif array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", "replace")
-    found, local = np.unique(array, return_inverse=True)
-    ids = list(map(str, found.tolist()))
+    distinct, local = np.unique(array, return_inverse=True)
+    ids = list(map(str, distinct.tolist()))
     if "" in ids:
         row = int(numbers_of_rows[int(np.flatnonzero(local == ids.index(""))[0])])
         raise InvalidInputError(

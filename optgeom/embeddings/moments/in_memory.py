@@ -37,7 +37,7 @@ class ArraySource:
         Anything with `__array__`, or a torch tensor on any device; bfloat16 is read as float32. Not copied where it is
         an array.
     labels : array-like of shape (n,), optional
-        One label a row.
+        One label per row.
     group_ids : array-like of shape (n,), optional
         Id of the image that a row is a view of.
 
@@ -125,7 +125,8 @@ class IteratorSource:
             source = _one_batch(number, batch)
             if shape is not None and source.row_shape != shape:
                 raise InvalidInputError(
-                    f"`embeddings` must have rows of the same shape in all batches; got {shape} in batch 0 and {source.row_shape} "
+                    f"`embeddings` must have rows of the same shape in all batches; got {shape} in batch 0 and "
+                    f"{source.row_shape} "
                     f"in batch {number} (compute them with one model)"
                 )
             shape = source.row_shape
@@ -200,7 +201,8 @@ def _array(values: Any) -> npt.NDArray[Any]:
         hidden = np.argwhere(np.ma.getmaskarray(values))
         if len(hidden):
             raise InvalidInputError(
-                f"`embeddings` must have no masked entries; got {len(hidden)}, the first in row {hidden[0][0]} (leave these rows out)"
+                f"`embeddings` must have no masked entries; got {len(hidden)}, the first in row {hidden[0][0]} "
+                "(leave these rows out)"
             )
         return np.asarray(values)
     if isinstance(values, np.ndarray):
@@ -214,7 +216,8 @@ def _array(values: Any) -> npt.NDArray[Any]:
     except (TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InvalidInputError(
-            f"`embeddings` must be a dense array of shape {SHAPES}; got a {type(values).__name__}: {reason} (pass a numpy array)"
+            f"`embeddings` must be a dense array of shape {SHAPES}; got a {type(values).__name__}: {reason} "
+            "(pass a numpy array)"
         ) from error
 
 

@@ -86,16 +86,18 @@ def match_names(learned: Sequence[str], optimal: Sequence[str], ignore_extra: bo
         named = first_of(learned[c] for c in extra)
         raise InvalidInputError(
             f"`labels` must be classes of the geometry, {first_of(optimal)}; "
-            f"got {len(extra)} other{'' if len(extra) == 1 else 's'}: {named} ({_remedy([learned[c] for c in extra], optimal)}, "
+            f"got {len(extra)} other{'' if len(extra) == 1 else 's'}: {named} "
+            f"({_remedy([learned[c] for c in extra], optimal)}, "
             "or leave these out: ignore_labels, ignore_extra; --ignore-label, --ignore-extra)"
         )
     if len(partner) < 2:
         raise InvalidInputError(
-            f"`labels` must have two classes of the geometry at least; got {len(partner)} of {first_of(optimal)} (no angle to compare)"
+            f"`labels` must have two classes of the geometry at least; got {len(partner)} of {first_of(optimal)} "
+            "(no angle to compare)"
         )
     order = sorted(partner, key=lambda c: partner[c])
-    found = set(partner.values())
-    missing = tuple(k for k in range(len(optimal)) if k not in found)
+    taken = set(partner.values())
+    missing = tuple(k for k in range(len(optimal)) if k not in taken)
     return Matching(
         np.array(order, dtype=np.intp), np.array([partner[c] for c in order], dtype=np.intp), extra, missing
     )
@@ -111,7 +113,7 @@ def match_shapes(names: Sequence[str], counts: npt.NDArray[np.int64], means: Arr
     means : (C, d)
         Class means, not zero.
     geometry : Geometry
-        Of C classes or more; those that nobody is matched with are missing.
+        Of C classes or more; those without a match are missing.
 
     Raises
     ------
@@ -139,16 +141,16 @@ def match_shapes(names: Sequence[str], counts: npt.NDArray[np.int64], means: Arr
     best: npt.NDArray[np.intp] | None = None
     least = np.inf
     for start in _starts(cosines, target, counts, geometry.proportions):
-        found = _exchanged(_turned(rows, vertices, start), cosines, target)
-        missed = float(np.sum((cosines - target[np.ix_(found, found)]) ** 2))
+        candidate = _exchanged(_turned(rows, vertices, start), cosines, target)
+        missed = float(np.sum((cosines - target[np.ix_(candidate, candidate)]) ** 2))
         # A later start must be better by more than rounding, so that the order given stays where it is as good.
         if missed < least - 1e-9 * max(1.0, least if np.isfinite(least) else 1.0):
-            best, least = found, missed
+            best, least = candidate, missed
     assert best is not None
     order = np.argsort(best)
-    held = set(best.tolist())
+    taken = set(best.tolist())
     renamed = {names[c]: geometry.names[best[c]] for c in range(size)}
-    return Matching(order, best[order], (), tuple(k for k in range(most) if k not in held), renamed)
+    return Matching(order, best[order], (), tuple(k for k in range(most) if k not in taken), renamed)
 
 
 def _remedy(extra: Sequence[str], optimal: Sequence[str]) -> str:
@@ -163,12 +165,12 @@ def _remedy(extra: Sequence[str], optimal: Sequence[str]) -> str:
 
 def _by_number(names: Iterator[tuple[int, str]]) -> dict[int, int]:
     """Class index by the whole number that its name is; numbers that two names share are left out."""
-    found: dict[int, list[int]] = {}
+    indices_of: dict[int, list[int]] = {}
     for index, name in names:
         number = _NUMBER.fullmatch(name)
         if number:
-            found.setdefault(int(number[1]), []).append(index)
-    return {number: indices[0] for number, indices in found.items() if len(indices) == 1}
+            indices_of.setdefault(int(number[1]), []).append(index)
+    return {number: indices[0] for number, indices in indices_of.items() if len(indices) == 1}
 
 
 def _starts(
@@ -199,45 +201,45 @@ def _turned(rows: Array, vertices: Array, start: npt.NDArray[np.intp]) -> npt.ND
     """Turn the rows onto their vertices and assign each to the nearest, until nothing changes."""
     from scipy.optimize import linear_sum_assignment
 
-    found = start
+    vertex_of = start
     padded = np.pad(vertices, ((0, 0), (0, max(0, rows.shape[1] - vertices.shape[1]))))
     for _ in range(TURNS):
-        turned = align(rows, vertices[found])
+        turned = align(rows, vertices[vertex_of])
         assigned = np.asarray(linear_sum_assignment(turned @ padded.T, maximize=True)[1], dtype=np.intp)
         # Among interchangeable classes the assignment is arbitrary: it must gain something.
-        if np.sum(turned * padded[assigned]) <= np.sum(turned * padded[found]) + 1e-9:
-            return found
-        found = assigned
-    return found
+        if np.sum(turned * padded[assigned]) <= np.sum(turned * padded[vertex_of]) + 1e-9:
+            return vertex_of
+        vertex_of = assigned
+    return vertex_of
 
 
 def _exchanged(start: npt.NDArray[np.intp], cosines: Array, target: Array) -> npt.NDArray[np.intp]:
-    """Exchange the two classes that gain most, or give a class the vertex that nobody has, until nothing gains.
+    """Exchange the two classes that gain most, or give a class a free vertex, until nothing gains.
 
     With A the cosines and B = A*[p, p], exchanging r and s changes sum_{cd} A_cd B_cd by 2 sum_{k != r, s} (A_rk -
     A_sk)(B_sk - B_rk); moving r from p(r) to k changes sum_{cd} (A_cd - B_cd)^2 by 2 sum_{c != r} [(A_rc - A*_k,p(c))^2
     - (A_rc - B_rc)^2].
     """
-    found = start.copy()
+    vertex_of = start.copy()
     if len(target) > RELAXED_CLASSES:
-        return found
+        return vertex_of
     for _ in range(4 * len(target)):
-        held = target[np.ix_(found, found)]
-        product = cosines @ held
+        assigned = target[np.ix_(vertex_of, vertex_of)]
+        product = cosines @ assigned
         own = np.diag(product)
-        gain = product + product.T - own[:, None] - own[None, :] - 2 * (1 - cosines) * (held - 1)
+        gain = product + product.T - own[:, None] - own[None, :] - 2 * (1 - cosines) * (assigned - 1)
         r, s = np.unravel_index(int(np.argmax(gain)), gain.shape)
         if gain[r, s] > 1e-9:
-            found[[r, s]] = found[[s, r]]
+            vertex_of[[r, s]] = vertex_of[[s, r]]
             continue
-        free = np.setdiff1d(np.arange(len(target)), found)
+        free = np.setdiff1d(np.arange(len(target)), vertex_of)
         if not free.size:
-            return found
-        other = target[np.ix_(free, found)]
+            return vertex_of
+        other = target[np.ix_(free, vertex_of)]
         apart = np.sum(other**2, axis=1)[None, :] - 2 * cosines @ other.T - (1 - other.T) ** 2
-        less = np.sum(held**2, axis=1) - 2 * own
+        less = np.sum(assigned**2, axis=1) - 2 * own
         r, k = np.unravel_index(int(np.argmin(apart - less[:, None])), apart.shape)
         if apart[r, k] >= less[r] - 1e-9:
-            return found
-        found[r] = free[k]
-    return found
+            return vertex_of
+        vertex_of[r] = free[k]
+    return vertex_of

@@ -89,7 +89,7 @@ class RowSample:
         unit, norms = unit_views(self._rows[order])
         faults = Faults()
         numbers = self._places[order] & np.uint64(2**_SHARD_BITS - 1)
-        faults.look(self._rows[order], norms, numbers, 0, "")
+        faults.record(self._rows[order], norms, numbers, 0, "")
         faults.refuse()
         codes = place[self._codes[order]]
         return (

@@ -201,11 +201,11 @@ class SecondPass:
 
 def _projections(full: Array, directions: Array) -> Array:
     """u_e' P_c S_c P_c u_e at [c, e]; nan where a direction is."""
-    found = np.empty((len(full), len(full)))
+    projected = np.empty((len(full), len(full)))
     for c, covariance in enumerate(full):
         moved = directions - np.outer(directions @ directions[c], directions[c])
-        found[c] = np.einsum("ed,ed->e", moved @ covariance, moved)
-    return found
+        projected[c] = np.einsum("ed,ed->e", moved @ covariance, moved)
+    return projected
 
 
 def from_single_pass(moments: ClassMoments) -> WithinClass:

@@ -1,4 +1,4 @@
-"""Where embeddings come from: rows in batches, with a label a row, from memory or from files larger than memory."""
+"""Where embeddings come from: rows in batches, with a label per row, from memory or from files larger than memory."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ def check_length(what: str, values: npt.NDArray[Any], rows: npt.NDArray[Any], so
     if len(values) != len(rows):
         of = f" of {source}" if source else ""
         raise InvalidInputError(
-            f"`{what}` must have one entry per row; got {len(values)} for {len(rows)} rows{of} (check that both go together)"
+            f"`{what}` must have one entry per row; got {len(values)} for {len(rows)} rows{of} "
+            "(check that both go together)"
         )
 
 
@@ -143,24 +144,24 @@ class Faults:
     first_not_finite: tuple[int, int, str, str] | None = field(default=None)
     first_zero: tuple[int, int, str, str] | None = field(default=None)
 
-    def look(self, rows: npt.NDArray[Any], norms: Array, numbers: npt.NDArray[Any], shard: int, source: str) -> None:
+    def record(self, rows: npt.NDArray[Any], norms: Array, numbers: npt.NDArray[Any], shard: int, source: str) -> None:
         """Add the rows whose `norms`, (b,) or (b, V), are NaN or 0; `numbers` are the rows' numbers in the source."""
         self.rows += len(rows)
         if norms.min(initial=1.0) > 0:  # false where there is a NaN
             return
         views = norms.reshape(len(rows), -1)
         broken, zero = np.isnan(views).any(axis=1), (views == 0).any(axis=1)
-        for kind, found in (("not_finite", broken), ("zero", zero)):
-            if not found.any():
+        for kind, faulty in (("not_finite", broken), ("zero", zero)):
+            if not faulty.any():
                 continue
-            row = int(found.argmax())
+            row = int(faulty.argmax())
             wrong = ~np.isfinite(rows[row]) if kind == "not_finite" else views[row] == 0
             at = tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape)))
             view = f", view {at[0]}" if rows.ndim == 3 else ""
             words = f"row {int(numbers[row])}{view}"
             if kind == "not_finite":
                 words = f"{float(rows[row][at])} in {words}, column {at[-1]}"
-            self._keep(kind, int(np.count_nonzero(found)), (shard, int(numbers[row]), words, source))
+            self._keep(kind, int(np.count_nonzero(faulty)), (shard, int(numbers[row]), words, source))
 
     def merge(self, other: Faults) -> None:
         self.rows += other.rows
@@ -169,19 +170,21 @@ class Faults:
 
     def _keep(self, kind: str, count: int, first: tuple[int, int, str, str] | None) -> None:
         setattr(self, kind, getattr(self, kind) + count)
-        held = [position for position in (getattr(self, f"first_{kind}"), first) if position is not None]
-        setattr(self, f"first_{kind}", min(held) if held else None)
+        positions = [position for position in (getattr(self, f"first_{kind}"), first) if position is not None]
+        setattr(self, f"first_{kind}", min(positions) if positions else None)
 
     def refuse(self) -> None:
         """Raise `InvalidInputError` where a row has no direction."""
         if self.first_not_finite is not None:
             raise InvalidInputError(
-                f"`embeddings` must be finite; got {_words(self.first_not_finite)}, and {self.not_finite} of {self.rows} rows "
+                f"`embeddings` must be finite; got {_words(self.first_not_finite)}, and {self.not_finite} of "
+                f"{self.rows} rows "
                 "have such a value (look where the training diverged, or leave these rows out)"
             )
         if self.first_zero is not None:
             raise InvalidInputError(
-                f"`embeddings` must have a direction in every row; got a zero vector in {_words(self.first_zero)}, and {self.zero} of "
+                f"`embeddings` must have a direction in every row; got a zero vector in {_words(self.first_zero)}, "
+                f"and {self.zero} of "
                 f"{self.rows} rows are zero (look for samples that were never embedded, or leave these rows out)"
             )
 

@@ -73,11 +73,11 @@ def to_block(path: str, batch: Any, layout: Layout, size: int, start: int) -> Bl
 
 
 def lengths(column: Any) -> npt.NDArray[np.int64]:
-    """Numbers in each vector of a column; -1 where there is no vector."""
+    """Numbers in each vector of a column; -1 where a vector is missing."""
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-    found = pc.fill_null(pc.list_value_length(column), -1)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+    sizes = pc.fill_null(pc.list_value_length(column), -1)
+    return np.asarray(sizes.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _whole(column: Any, size: int) -> npt.NDArray[Any]:
@@ -146,12 +146,13 @@ class ParquetContent:
         name = self.layout.vectors[0]
         with _opened(self.path) as file:
             parts = [lengths(batch.column(name)) for batch in file.iter_batches(columns=[name])]
-        found = np.concatenate(parts)
-        wrong = np.flatnonzero(found != self.size)
+        sizes = np.concatenate(parts)
+        wrong = np.flatnonzero(sizes != self.size)
         row = int(wrong[0])
-        got = "no vector" if found[row] < 0 else f"{found[row]} numbers"
+        got = "no vector" if sizes[row] < 0 else f"{sizes[row]} numbers"
         return InvalidInputError(
-            f"{self.path}: all vectors of {name!r} must have the same length; got {self.size} numbers in row 0 and {got} in row {row} "
+            f"{self.path}: all vectors of {name!r} must have the same length; got {self.size} numbers in row 0 and "
+            f"{got} in row {row} "
             f"(this and {wrong.size - 1} other rows differ from row 0: drop or recompute them)"
         )
 
@@ -191,18 +192,18 @@ def _opened(path: str) -> Iterator[Any]:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     try:
-        with open(path, "rb") as held, pq.ParquetFile(held, buffer_size=_BUFFER, pre_buffer=False) as file:
+        with open(path, "rb") as opened, pq.ParquetFile(opened, buffer_size=_BUFFER, pre_buffer=False) as file:
             yield file
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise InvalidInputError(
-            f"{path}: it must be a Parquet file; it is none, or cut off (copy or save it again)"
+            f"{path}: it must be a Parquet file; it is another kind of file, or cut off (copy or save it again)"
         ) from error
     except OSError as error:
         raise unreadable(path, error) from error
 
 
 def size_of(text: str) -> int | None:
-    """How many numbers the vector in `text` has; None if it is no vector."""
+    """How many numbers the vector in `text` has; None if it is not a vector."""
     match = _VECTOR.fullmatch(text)
     assert match is not None
     numbers = _BETWEEN.split(next(part for part in match.groups() if part is not None))
@@ -210,7 +211,7 @@ def size_of(text: str) -> int | None:
 
 
 def to_lists(texts: Any) -> Any:
-    """A pyarrow column of texts as a column of lists of float64; ArrowInvalid if one of them is no vector."""
+    """A pyarrow column of texts as a column of lists of float64; ArrowInvalid if one of them is not a vector."""
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 

@@ -117,7 +117,8 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
         if not labels_apart:
             raise InvalidInputError(
                 f"{path}: line 1 must be a header with the names of the columns; got {len(cells)} numbers "
-                "(name them embedding_0, embedding_1, ... and labels, or give `labels` apart if all columns are embeddings)"
+                "(name them embedding_0, embedding_1, ... and labels, or give `labels` apart if all columns are "
+                "embeddings)"
             )
         names = tuple(str(number) for number in range(len(cells)))
         return CsvContent(path, delimiter, names, 0, Layout(names, False, None, None), len(names))
@@ -146,7 +147,7 @@ def _check_decimals(path: str, delimiter: str, cells: Iterable[str]) -> None:
 
 
 def _is_range(cells: list[str]) -> bool:
-    """Whether the first line is the header 0, 1, 2, ..., which pandas gives to columns without names, after an index or not."""
+    """Whether the first line is the header 0, 1, 2, ... that pandas gives to columns without names."""
     return len(cells) > 1 and cells == [str(number) for number in range(len(cells))]
 
 
@@ -228,14 +229,14 @@ def _fault(cells: list[str], columns: Sequence[str], layout: Layout, size: int) 
         return None
     name = layout.vectors[0]
     cell = cells[columns.index(name)]
-    found = size_of(cell)
-    if found is None:
+    length = size_of(cell)
+    if length is None:
         hint = " (numpy shortened it, so that its numbers are lost)" if "..." in cell else ""
         return f"must have a vector in column {name!r}; got {_shown(cell)}{hint}"
     return (
         None
-        if found == size
-        else f"must have a vector of {size} numbers in column {name!r}, as the first row; got {found} numbers"
+        if length == size
+        else f"must have a vector of {size} numbers in column {name!r}, as the first row; got {length} numbers"
     )
 
 

@@ -26,8 +26,9 @@ class Block(NamedTuple):
 
 
 class Content(Protocol):
-    """What a format has to give. It holds a path and what the header says, never an open file, so that it can be
-    pickled.
+    """What a format has to give.
+
+    It holds a path and the figures of the header, never an open file, so that it can be pickled.
 
     Attributes
     ----------
@@ -116,17 +117,17 @@ def regroup(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
     Blocks that have this size already are passed on uncopied.
     """
     waiting: list[Block] = []
-    held = 0
+    waiting_rows = 0
     for block in blocks:
         start, size = 0, len(block.rows)
         while start < size:
-            stop = min(size, start + rows - held)
+            stop = min(size, start + rows - waiting_rows)
             waiting.append(_part(block, start, stop))
-            held += stop - start
+            waiting_rows += stop - start
             start = stop
-            if held == rows:
+            if waiting_rows == rows:
                 yield _joined(waiting)
-                waiting, held = [], 0
+                waiting, waiting_rows = [], 0
     if waiting:
         yield _joined(waiting)
 
@@ -169,7 +170,8 @@ class ShardedSource:
         for part in self.parts[1:]:
             if part.row_shape != first.row_shape:
                 raise InvalidInputError(
-                    f"{self.name}: all shards must have rows of the same shape; got {first.row_shape} in {first.name} and "
+                    f"{self.name}: all shards must have rows of the same shape; got {first.row_shape} in "
+                    f"{first.name} and "
                     f"{part.row_shape} in {part.name} (leave out the shards of another model)"
                 )
         sizes = [part.num_rows for part in self.parts if part.num_rows is not None]

@@ -84,19 +84,22 @@ def choose(path: str, arrays: Mapping[str, Header], wanted: Wanted) -> Chosen:
             raise InvalidInputError(
                 f"{path}: `{parameter}` must be an array of the file; got {name!r} among {listing(arrays)} (name one)"
             )
-    held = arrays[vector]
-    check_embeddings(f"{path}: the array {vector!r}" if vector else f"{path}: the embeddings", held.shape, held.dtype)
+    header = arrays[vector]
+    check_embeddings(
+        f"{path}: the array {vector!r}" if vector else f"{path}: the embeddings", header.shape, header.dtype
+    )
     for what, name in (("the labels", label), ("the groups", wanted.group)):
         if name is None:
             continue
         if arrays[name].dtype.hasobject:
             raise InvalidInputError(
-                f"{path}: {what} {name!r} must be numbers or text; got Python objects, which need pickle and are never unpickled "
+                f"{path}: {what} {name!r} must be numbers or text; got Python objects, which need pickle and are "
+                "never unpickled "
                 "(save y.astype(str) or y.astype(int) instead)"
             )
         length = arrays[name].shape[0] if arrays[name].shape else 0
-        if length != held.shape[0]:
-            raise counts_differ(f"{path}: {what} {name!r}", length, held.shape[0])
+        if length != header.shape[0]:
+            raise counts_differ(f"{path}: {what} {name!r}", length, header.shape[0])
     return Chosen(vector, label, wanted.group)
 
 
@@ -120,7 +123,9 @@ def _vector(path: str, arrays: Mapping[str, Header], lower: Mapping[str, str]) -
     known = [lower[word] for word in VECTORS if word in lower]
     if len(known) == 1 or len(arrays) == 1:
         return (known or list(arrays))[0]
-    tables = known or [name for name, held in arrays.items() if len(held.shape) in (2, 3) and held.dtype.kind in "fiub"]
+    tables = known or [
+        name for name, header in arrays.items() if len(header.shape) in (2, 3) and header.dtype.kind in "fiub"
+    ]
     if len(tables) == 1:
         return tables[0]
     if not tables:
@@ -128,7 +133,8 @@ def _vector(path: str, arrays: Mapping[str, Header], lower: Mapping[str, str]) -
             f"{path}: the embeddings must be an array of shape {SHAPES}; got {listing(arrays)} (save one as `X`)"
         )
     raise InvalidInputError(
-        f"{path}: the embeddings must be one array; got several that could be: {listing({name: arrays[name] for name in tables})} "
+        f"{path}: the embeddings must be one array; got several that could be: "
+        f"{listing({name: arrays[name] for name in tables})} "
         "(choose by `vector_column`, or name it `X`)"
     )
 
@@ -202,12 +208,14 @@ def find_layout(
         return Layout(columns, not prefixes, label, wanted.group)
     if not prefixes and not vectors:
         raise InvalidInputError(
-            f"{path}: the embeddings must be a column of vectors, or numbered columns such as embedding_0, embedding_1; "
+            f"{path}: the embeddings must be a column of vectors, or numbered columns such as embedding_0, "
+            "embedding_1; "
             f"got the columns {listing(list(names))} (rename the columns)"
         )
-    found = [f"{prefix}0.. ({len(wide[prefix])} columns)" for prefix in prefixes] + vectors
+    candidates = [f"{prefix}0.. ({len(wide[prefix])} columns)" for prefix in prefixes] + vectors
     raise InvalidInputError(
-        f"{path}: the embeddings must be one vector a row; got several that could be: {listing(found)} (choose by `vector_column`: "
+        f"{path}: the embeddings must be one vector per row; got several that could be: {listing(candidates)} "
+        "(choose by `vector_column`: "
         f"{' or '.join(map(repr, [*prefixes, *vectors][:3]))})"
     )
 
@@ -216,9 +224,9 @@ def check_named(path: str, names: Sequence[str], wanted: Wanted) -> None:
     """Refuse label and group columns that are not there."""
     for parameter, name in (("label_column", wanted.label), ("group_column", wanted.group)):
         if name is not None and name not in names:
-            held = listing(list(names))
+            columns = listing(list(names))
             raise InvalidInputError(
-                f"{path}: `{parameter}` must be a column of the file; got {name!r} among {held} (name one)"
+                f"{path}: `{parameter}` must be a column of the file; got {name!r} among {columns} (name one)"
             )
 
 
@@ -233,7 +241,7 @@ def _wide(names: Sequence[str]) -> dict[str, dict[int, list[str]]]:
 
 def _ordered(path: str, prefix: str, columns: dict[int, list[str]]) -> tuple[str, ...]:
     """The columns by number, which must run from 0 or 1 without a gap."""
-    twice = next((held for held in columns.values() if len(held) > 1), None)
+    twice = next((names for names in columns.values() if len(names) > 1), None)
     if twice:
         raise InvalidInputError(f"{path}: each dimension must be one column; got {' and '.join(twice)} (drop one)")
     first, last = min(columns), max(columns)

@@ -63,7 +63,8 @@ def check_size(what: str, header: Header, stored: int) -> None:
     row = int(np.prod(header.shape[1:], dtype=object)) * header.dtype.itemsize
     if stored < row * header.shape[0]:
         raise InvalidInputError(
-            f"{what}: the file is cut off: its header promises {header.shape[0]} rows, {stored // row} are there (copy or save it again)"
+            f"{what}: the file is cut off: its header promises {header.shape[0]} rows, {stored // row} are there "
+            "(copy or save it again)"
         )
 
 
@@ -112,7 +113,8 @@ class NpzContent(OfHeader):
                 if len(content) < size * width:
                     there = start + len(content) // width
                     raise InvalidInputError(
-                        f"{self.path}: the array {self.chosen.vector!r} is cut off: its header promises {self.num_rows} rows, "
+                        f"{self.path}: the array {self.chosen.vector!r} is cut off: its header promises "
+                        f"{self.num_rows} rows, "
                         f"{there} are there (save it again)"
                     )
                 yield start, np.frombuffer(content, self.header.dtype).reshape(size, *self.row_shape)
@@ -120,14 +122,14 @@ class NpzContent(OfHeader):
 
 def open_npz(path: str, wanted: Wanted) -> NpzContent:
     """Read the headers of all arrays in an `.npz` file and choose among them."""
-    found: dict[str, tuple[Header, bool]] = {}
+    members: dict[str, tuple[Header, bool]] = {}
     with _opened(path) as archive:
         for member in archive.namelist():
             if member.endswith(".npy"):
                 with archive.open(member) as file:
-                    found[member.removesuffix(".npy")] = read_header(file)
-    chosen = choose(path, {name: header for name, (header, _) in found.items()}, wanted)
-    header, fortran = found[chosen.vector]
+                    members[member.removesuffix(".npy")] = read_header(file)
+    chosen = choose(path, {name: header for name, (header, _) in members.items()}, wanted)
+    header, fortran = members[chosen.vector]
     return NpzContent(path, chosen, header, fortran)
 
 

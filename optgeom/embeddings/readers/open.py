@@ -43,7 +43,7 @@ def suffix(path: str) -> str:
 def matches(path: str) -> list[str]:
     """The file itself, or the files of a pattern with ``*``, ``?`` or ``[...]`` in natural order."""
     if not os.path.lexists(path) and glob.has_magic(path):
-        return sorted((found for found in glob.glob(path, recursive=True) if os.path.isfile(found)), key=natural_key)
+        return sorted((match for match in glob.glob(path, recursive=True) if os.path.isfile(match)), key=natural_key)
     return [path]
 
 
@@ -73,12 +73,14 @@ def embedding_files(path: str, apart: Collection[str]) -> list[str]:
     for file in files:
         if suffix(file) not in KINDS:
             raise InvalidInputError(
-                f"{file}: embeddings must be in {', '.join(KINDS)}, or a folder or a pattern of them; got the suffix {suffix(file)!r} "
+                f"{file}: embeddings must be in {', '.join(KINDS)}, or a folder or a pattern of them; got the "
+                f"suffix {suffix(file)!r} "
                 "(save the embeddings in one of these)"
             )
         if KINDS[suffix(file)] != KINDS[suffix(files[0])]:
             raise InvalidInputError(
-                f"{path}: all shards must be of one kind; got {files[0]} and {file} (choose by a pattern such as '*{suffix(files[0])}')"
+                f"{path}: all shards must be of one kind; got {files[0]} and {file} "
+                f"(choose by a pattern such as '*{suffix(files[0])}')"
             )
     return files
 
@@ -119,18 +121,18 @@ def open_embeddings(
         By suffix:
 
         * ``.npy``: an array (n, d), or (n, V, d) with V views of each image; read by memory map. Labels are apart.
-        * ``.npz``, ``.safetensors``, ``.pt``, ``.pth``: arrays ``X`` and ``y``, ``embeddings`` and ``labels``, ``features`` and
-          ``targets``, or ``data`` and ``targets``; else the only table and, if it is there, the array named as labels
-          are. A ``.pt`` may also be a tensor or a pair (X, y); it is loaded with ``weights_only=True`` and needs
-          PyTorch. bfloat16 is read as float32.
-        * ``.csv``, ``.tsv``: a header line, then numbered columns such as ``embedding_0``, ``embedding_1``, ... (taken by number, from
-          0 or 1), or one column with vectors as text (``[0.1, 0.2]``, ``[0.1 0.2]``, ``0.1 0.2``); numbers are read as
-          float64, labels as text. Without a header line, all columns are the embedding and `labels` must be given.
+        * ``.npz``, ``.safetensors``, ``.pt``, ``.pth``: arrays ``X`` and ``y``, ``embeddings`` and ``labels``,
+          ``features`` and ``targets``, or ``data`` and ``targets``; else the only table and, if it is there, the array
+          named as labels are. A ``.pt`` may also be a tensor or a pair (X, y); it is loaded with
+          ``weights_only=True`` and needs PyTorch. bfloat16 is read as float32.
+        * ``.csv``, ``.tsv``: a header line, then numbered columns such as ``embedding_0``, ``embedding_1``, ...
+          (taken by number, from 0 or 1), or one column with vectors as text (``[0.1, 0.2]``, ``[0.1 0.2]``,
+          ``0.1 0.2``); numbers are read as float64, labels as text. Without a header line, all columns are the embedding and `labels` must be given.
           Needs pyarrow.
         * ``.parquet``: a column of lists or of lists of fixed size (float16, float32, float64), or numbered columns.
           Needs pyarrow.
-        * ``vectors.tsv`` or ``tensors.tsv`` of the embedding projector, with ``metadata.tsv`` beside it: a single column of labels
-          without a header line, or several columns with one.
+        * ``vectors.tsv`` or ``tensors.tsv`` of the embedding projector, with ``metadata.tsv`` beside it: a single
+          column of labels without a header line, or several columns with one.
 
         A folder, or a pattern such as ``out/shard-*.npz``, is read as shards, in natural order (2 before 10), all of
         one of these kinds and with rows of the same shape. Whole numbers of any type become floats.
@@ -157,7 +159,7 @@ def open_embeddings(
     ------
     InvalidInputError
         The file is missing, cut off, of no known kind, or does not hold numbers of one shape; labels and rows differ in
-        number; it cannot be told which array or column is meant. The message names the first row or line at fault.
+        number; it is unclear which array or column is meant. The message names the first row or line at fault.
     MissingDependencyError
         pyarrow or PyTorch is needed and not there.
     """
@@ -240,10 +242,11 @@ def _pieces(what: str, given: Any, parts: list[FileSource]) -> list[npt.NDArray[
 def _read_column(path: str) -> npt.NDArray[Any]:
     if suffix(path) not in (".pt", ".pth", ".safetensors"):
         return read_labels(path)
-    found = safetensors.label_tensors(path) if suffix(path) == ".safetensors" else torch_files.label_tensors(path)
-    named = [name for name in found if name.lower() in LABEL_COLUMNS] or list(found)
+    arrays = safetensors.label_tensors(path) if suffix(path) == ".safetensors" else torch_files.label_tensors(path)
+    named = [name for name in arrays if name.lower() in LABEL_COLUMNS] or list(arrays)
     if len(named) != 1:
         raise InvalidInputError(
-            f"{path}: the labels must be the one-dimensional tensor `labels`, or the only one; got {', '.join(found) or 'none'} (rename it)"
+            f"{path}: the labels must be the one-dimensional tensor `labels`, or the only one; got "
+            f"{', '.join(arrays) or 'none'} (rename it)"
         )
-    return np.asarray(found[named[0]])
+    return np.asarray(arrays[named[0]])

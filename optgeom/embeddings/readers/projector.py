@@ -69,7 +69,8 @@ def _metadata(
     label = wanted.label or next((name for name in names if name.lower() in LABEL_COLUMNS), None)
     if label is None:
         raise InvalidInputError(
-            f"{metadata}: the labels must be a column named {', '.join(LABEL_COLUMNS)}; got {listing(names)} (choose by `label_column`)"
+            f"{metadata}: the labels must be a column named {', '.join(LABEL_COLUMNS)}; got {listing(names)} "
+            "(choose by `label_column`)"
         )
     check_named(str(metadata), names, wanted)
 

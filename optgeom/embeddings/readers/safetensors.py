@@ -108,7 +108,9 @@ def _read_header(path: str) -> tuple[dict[str, dict[str, Any]], int, int]:
         ) from error
     entries = load_json(path, text)
     if not isinstance(entries, dict):
-        raise InvalidInputError(f"{path}: it must be a safetensors file; its header is no JSON object (save it again)")
+        raise InvalidInputError(
+            f"{path}: it must be a safetensors file; its header is not a JSON object (save it again)"
+        )
     entries.pop("__metadata__", None)
     for name, entry in entries.items():
         if not _is_entry(entry):
@@ -148,6 +150,7 @@ def _placed(path: str, name: str, entry: dict[str, Any], begin: int, size: int) 
     if begin + last > size:
         there = max(0, size - begin - first) // row
         raise InvalidInputError(
-            f"{path}: the file is cut off: its header promises {shape[0]} rows of {name!r}, {there} are there (copy or save it again)"
+            f"{path}: the file is cut off: its header promises {shape[0]} rows of {name!r}, {there} are there "
+            "(copy or save it again)"
         )
     return _Tensor(entry["dtype"], shape, begin + first)

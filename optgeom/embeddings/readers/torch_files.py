@@ -26,10 +26,10 @@ class TorchContent(OfHeader):
     header: Header
 
     def blocks(self, rows: int) -> Iterator[Block]:
-        held = _load(self.path)
-        table = held[self.chosen.vector]
+        tensors = _load(self.path)
+        table = tensors[self.chosen.vector]
         labels, groups = (
-            None if name is None else read(f"{self.path}: the entry {name!r}", held[name])
+            None if name is None else read(f"{self.path}: the entry {name!r}", tensors[name])
             for read, name in ((label_column, self.chosen.label), (column, self.chosen.group))
         )
         for start in range(0, self.num_rows, rows):
@@ -50,26 +50,26 @@ def open_torch(path: str, wanted: Wanted) -> TorchContent:
 
 def label_tensors(path: str) -> dict[str, npt.NDArray[Any]]:
     """All columns of a file, or else its tables, for labels that are in a file of their own."""
-    held = _load(path)
-    chosen = label_shaped({name: _header(value).shape for name, value in held.items()})
-    return {name: label_column(f"{path}: the labels", held[name]) for name in chosen}
+    tensors = _load(path)
+    chosen = label_shaped({name: _header(value).shape for name, value in tensors.items()})
+    return {name: label_column(f"{path}: the labels", tensors[name]) for name in chosen}
 
 
 def _load(path: str) -> dict[str, Any]:
     """Dense tensors, and lists of labels, by name."""
-    held = _unpacked(path)
-    if is_tensor(held):
-        held = {"": held}
-    elif isinstance(held, (tuple, list)) and len(held) in (1, 2) and all(map(is_tensor, held[:1])):
-        held = dict(zip(("X", "y"), held, strict=False))
-    elif not isinstance(held, dict):
+    content = _unpacked(path)
+    if is_tensor(content):
+        content = {"": content}
+    elif isinstance(content, (tuple, list)) and len(content) in (1, 2) and all(map(is_tensor, content[:1])):
+        content = dict(zip(("X", "y"), content, strict=False))
+    elif not isinstance(content, dict):
         raise InvalidInputError(
-            f"{path}: it must hold a tensor, a pair (X, y) or a dict of tensors; got {type(held).__name__} "
+            f"{path}: it must hold a tensor, a pair (X, y) or a dict of tensors; got {type(content).__name__} "
             "(torch.save({'X': X, 'y': y}, path))"
         )
     dense = {
         str(name): value
-        for name, value in held.items()
+        for name, value in content.items()
         if is_tensor(value) or (isinstance(value, (list, tuple)) and value)
     }
     return {name: value for name, value in dense.items() if not is_tensor(value) or "strided" in str(value.layout)}

@@ -28,7 +28,8 @@ def check_embeddings(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
     """
     if dtype.hasobject:
         raise InvalidInputError(
-            f"{what} must be numbers; got Python objects, which need pickle and are never unpickled (save X.astype('float32') instead)"
+            f"{what} must be numbers; got Python objects, which need pickle and are never unpickled "
+            "(save X.astype('float32') instead)"
         )
     if dtype.kind == "c":
         raise InvalidInputError(
@@ -39,7 +40,7 @@ def check_embeddings(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
             f"{what} must be numbers; got values of type {dtype} (save X.astype('float32') instead)"
         )
     if len(shape) not in (2, 3):
-        remedy = "one row a sample: X.reshape(-1, d)" if len(shape) < 2 else "flatten each row: X.reshape(len(X), -1)"
+        remedy = "one row per sample: X.reshape(-1, d)" if len(shape) < 2 else "flatten each row: X.reshape(len(X), -1)"
         raise InvalidInputError(f"{what} must have shape {SHAPES}; got shape {shape} ({remedy})")
     if 0 in shape:
         lacking = ("row", "dimension")[shape[0] > 0] if len(shape) == 2 or shape[0] == 0 else "view and dimension"
@@ -81,7 +82,7 @@ def column(what: str, values: Any) -> npt.NDArray[Any]:
     array = _plain(values)
     if array.ndim != 1:
         raise InvalidInputError(
-            f"{what} must be one value a row; got shape {array.shape} (pass a one-dimensional array)"
+            f"{what} must be one value per row; got shape {array.shape} (pass a one-dimensional array)"
         )
     return array
 
@@ -101,7 +102,7 @@ def label_column(what: str, values: Any) -> npt.NDArray[Any]:
             array = np.array(array.tolist())
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
         raise InvalidInputError(
-            f"{what} must be one value a row; got shape {array.shape} (pass a one-dimensional array)"
+            f"{what} must be one value per row; got shape {array.shape} (pass a one-dimensional array)"
         )
     return array
 
@@ -123,14 +124,14 @@ def _plain(values: Any) -> npt.NDArray[Any]:
 
 
 def no_rows(path: str) -> InvalidInputError:
-    """The error of a file that holds nothing."""
+    """Error for a file without rows."""
     return InvalidInputError(
         f"{path}: the embeddings must have at least one row; got none (check that the right file was saved)"
     )
 
 
 def unreadable(path: str, error: OSError) -> InvalidInputError:
-    """The error of a file that the system does not give."""
+    """Error for a file that cannot be opened."""
     reason = error.strerror or " ".join(str(error).split())
     return InvalidInputError(f"cannot read the embeddings file {path}: {reason} (check the path)")
 

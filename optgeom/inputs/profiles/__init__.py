@@ -52,8 +52,8 @@ class Profile:
     @property
     def imbalance_factor(self) -> float:
         """Largest over smallest count as realised: `cifar100-lt:200` ends at floor(2.5) = 2, hence 250."""
-        held = self.proportions if self.counts is None else self.counts
-        return float(held.max() / held.min())
+        sizes = self.proportions if self.counts is None else self.counts
+        return float(sizes.max() / sizes.min())
 
 
 def list_profiles() -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def load(name: str) -> Profile:
 
 
 def describe(name: str) -> dict[str, str | int | float | None]:
-    """Name, source, note, number of classes, largest and smallest count (None for proportions) and imbalance factor of a profile."""
+    """Name, source, note, number of classes and imbalance factor of a profile, and its extreme counts or None."""
     profile = load(name)
     return {
         "name": profile.name,
