@@ -66,6 +66,10 @@ class RowLoss(ABC):
     def value(self, t: Array) -> Array:
         """(G,) expected loss of one anchor of each group."""
 
+    def value_above_floor(self, t: Array) -> Array:
+        """(G,) value minus a constant of the row, where that keeps digits: what is left as all t fall without limit."""
+        return self.value(t)
+
     @abstractmethod
     def log_pull(self, t: Array) -> Array:
         """(G, G) log of the derivative with respect to one t_ij; -inf where there is no force."""
@@ -115,13 +119,16 @@ class LogSumRows(RowLoss):
     def _log_sum(self, t: Array) -> Array:
         return np.asarray(np.logaddexp(log_nonnegative(self.offset), logsumexp_rows(self._log_terms(t))))
 
-    def value(self, t: Array) -> Array:
+    def value_above_floor(self, t: Array) -> Array:
         terms = self._log_terms(t)
         based = self.offset > 0
         base = np.where(based, self.offset, 1.0)
         # log1p keeps the relative accuracy of a tiny excess over a positive offset.
-        above = np.log(base) + np.log1p(np.exp(terms).sum(axis=1) / base)
+        above = np.log1p(np.exp(terms).sum(axis=1) / base)
         return above if based.all() else np.where(based, above, logsumexp_rows(terms))
+
+    def value(self, t: Array) -> Array:
+        return np.asarray(np.log(np.where(self.offset > 0, self.offset, 1.0)) + self.value_above_floor(t))
 
     def pull(self, t: Array) -> Array:
         # One exponential an entry, where the logarithm of the pull and its exponential take three.
@@ -197,11 +204,15 @@ class MultinomialRows(RowLoss):
     log_factor: float  # log q
     has_majorizer: bool = True
 
-    def value(self, t: Array) -> Array:
+    def value_above_floor(self, t: Array) -> Array:
         found = expect(self.counts, t)
-        if found.log_over_a is not None:
-            return self.log_alpha + found.log_over_a
-        return np.asarray(found.log_mean + self.counts.mass() * self.log_factor)
+        return found.log_mean if found.log_over_a is None else found.log_over_a
+
+    def value(self, t: Array) -> Array:
+        above = self.value_above_floor(t)
+        if self.counts.a > 0:
+            return np.asarray(self.log_alpha + above)
+        return np.asarray(above + self.counts.mass() * self.log_factor)
 
     def log_pull(self, t: Array) -> Array:
         return np.asarray(log_nonnegative(expect(self.counts, t).weight) + t)

@@ -84,6 +84,13 @@ class ClassMeanProgram:
         weight = self.sizes * self.rows.anchor_weight
         return float(np.sum(np.where(weight > 0, weight * value, 0.0)))
 
+    def risk_above_floor(self, cosines: Array) -> float:
+        """F minus what is left of it when all cosines with other classes are far below 1: a difference of such values keeps
+        the digits that F itself loses beside its constant."""
+        above = self.rows.value_above_floor(self.exponents(cosines))
+        weight = self.sizes * self.rows.anchor_weight
+        return float(np.sum(np.where(weight > 0, weight * above, 0.0)))
+
     def log_gradient(self, cosines: Array) -> Array:
         """(G, G) log of G'_ij = (lam_i pull_ij + lam_j pull_ji) / (2 tau): half the derivative in A_ij = A_ji, for one
         pair of classes.
@@ -151,6 +158,22 @@ class ClassMeanProgram:
             counts = counts.max() * np.exp(power * np.log(counts / counts.max()))
         bent_groups = replace(groups, proportions=bent, counts=counts)
         return replace(self, groups=bent_groups, rows=self.loss.rows(bent_groups))
+
+    def with_apart(self, classes: tuple[int, ...]) -> tuple[ClassMeanProgram, npt.NDArray[np.intp]]:
+        """The same program with these classes in groups of their own, and the old group of each new group."""
+        groups = self.groups
+        index, sizes, source = groups.index.copy(), list(groups.sizes), list(range(groups.sizes.size))
+        for member in classes:
+            old = int(index[member])
+            if sizes[old] > 1:
+                sizes[old] -= 1
+                index[member] = len(sizes)
+                sizes.append(1)
+                source.append(source[old])
+        counts = None if groups.counts is None else groups.counts[source]
+        finer = ClassGroups(index, np.array(sizes, dtype=np.int64), groups.proportions[source], counts)
+        program = replace(self, groups=finer, rows=self.loss.rows(finer), coincident=self.loss.coincident(finer))
+        return program, np.array(source, dtype=np.intp)
 
     def merged(self) -> ClassMeanProgram:
         """The program in which every coincident group is one pseudo-class.

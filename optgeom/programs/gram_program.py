@@ -42,6 +42,9 @@ class GramProgram(Protocol):
         """(G, G) non-negative estimate of the derivative of each gradient entry in its own cosine, for preconditioning."""
         ...
 
+    def risk_above_floor(self, cosines: Array) -> float:
+        """F minus a constant of the program, chosen so that differences of F keep their digits."""
+        ...
 
 class CertifiableProgram(GramProgram, Protocol):
     """A program that says which dual bounds its risk from below.

@@ -56,6 +56,9 @@ class NewtonResult:
     iterations: int
 
 
+Tilt = tuple[int, int, float]  # two groups of one member, and c of the program F(A) - c A_ab
+
+
 @dataclass(frozen=True)
 class _Point:
     """Unknowns with everything that is computed from them."""
@@ -76,7 +79,8 @@ class _Point:
 class _System:
     """The two equations for one majorizer."""
 
-    def __init__(self, program: ClassMeanProgram, majorizer: Majorizer) -> None:
+    def __init__(self, program: ClassMeanProgram, majorizer: Majorizer, tilt: Tilt | None = None) -> None:
+        self.tilt = tilt
         self.count = program.rows.count
         self.tau = program.temperature
         self.log_offset = majorizer.log_offset
@@ -115,7 +119,12 @@ class _System:
 
     def at(self, u: Array, y: Array) -> _Point:
         log_c, share = self._forces(u)
-        cosines = 1.0 + self.tau * (np.log(self.tau) + y[:, None] + y[None, :] - log_c)
+        log_force = y[:, None] + y[None, :]
+        if self.tilt is not None:
+            first, second, strength = self.tilt
+            # A negative force has no logarithm: NaN, which refuses the trial point.
+            log_force[[first, second], [second, first]] = np.log(np.exp(log_force[first, second]) + strength)
+        cosines = 1.0 + self.tau * (np.log(self.tau) + log_force - log_c)
         single = ~self.pairs
         share[single] = 0.0
         cosines[single] = 1.0
@@ -136,12 +145,21 @@ class _System:
         z = np.exp(point.y - point.y.max())
         mass = self.count * z[None, :]
         crossed = share.T
-        blocks = (pull * crossed, pull, tau * (mass * crossed), mass * (point.cosines + tau))
+        # Share of the dual in the force of a pair: 1 but for a pair that the program is tilted towards.
+        pull_y, mass_y = pull, mass
+        if self.tilt is not None:
+            first, second, strength = self.tilt
+            dual = np.exp(point.y[first] + point.y[second])
+            pair = ([first, second], [second, first])
+            pull_y, mass_y = pull.copy(), mass.copy()
+            pull_y[pair] *= dual / (dual + strength)
+            mass_y[pair] *= dual / (dual + strength)
+        blocks = (pull * crossed, pull_y, tau * (mass * crossed), mass * point.cosines + tau * mass_y)
         diagonals = (
             (pull * share).sum(axis=1) - 1.0,
-            pull.sum(axis=1),
+            pull_y.sum(axis=1),
             tau * (mass * share).sum(axis=1),
-            z + tau * mass.sum(axis=1),
+            z + tau * mass_y.sum(axis=1),
         )
         right = -np.concatenate([point.r1, point.r2])
         g = z.size
@@ -235,7 +253,10 @@ def simplex(program: ClassMeanProgram) -> Array:
 
 
 def solve_newton(
-    program: ClassMeanProgram, cosines: Array | None = None, log_dual: Array | None = None
+    program: ClassMeanProgram,
+    cosines: Array | None = None,
+    log_dual: Array | None = None,
+    tilt: Tilt | None = None,
 ) -> NewtonResult:
     """Solve the rank-one dual from the simplex, or from a given point.
 
@@ -245,6 +266,8 @@ def solve_newton(
         Its rows must have a majorizer (log-sum losses), and no coincident groups (`program.merged()`).
     cosines, log_dual : (G, G) and (G,), optional
         A starting point, e.g. the solution of a nearby program.
+    tilt : (int, int, float), optional
+        Groups a and b of one member each, and c: minimise F(A) - c A_ab. The dual is then G'_ij - c T_ij = z_i z_j / 2.
     """
     start = simplex(program) if cosines is None else cosines
     tolerance = 8 * EPS * float(program.sizes.max())
@@ -254,7 +277,7 @@ def solve_newton(
     smallest, since = np.inf, 0
     for _ in range(MAJORIZER_STEPS):
         majorizer = program.rows.majorizer(program.exponents(current))
-        system = _System(program, majorizer)
+        system = _System(program, majorizer, tilt)
         u = system.normaliser(current)
         if y is None:
             y = system.start_dual(u, current, program.sizes.astype(np.float64))
@@ -328,3 +351,42 @@ def solve_by_homotopy(program: ClassMeanProgram) -> NewtonResult:
             if step < HOMOTOPY_STEP:
                 return NewtonResult(here.cosines, here.log_dual, False, total)
     return NewtonResult(here.cosines, here.log_dual, here.converged, total)
+
+
+def fit_log_dual(program: ClassMeanProgram, cosines: Array) -> Array:
+    """(G,) y with exp(y_i + y_j) nearest to 2 G'_ij in the least squares of logarithms: log z at an optimum of rank C - 1.
+
+    The normal equations of y_i + y_j = log 2 G'_ij over all pairs give y_i = (R_i - S)/(C - 2), with the row sums R of the
+    right-hand side and S = sum R / (2 (C - 1)). Needs C >= 3.
+    """
+    count, m = program.rows.count, program.sizes.astype(np.float64)
+    classes = float(m.sum())
+    logs = np.where(count > 0, program.log_gradient(cosines) + np.log(2.0), 0.0)
+    rows = (count * logs).sum(axis=1)
+    return np.asarray((rows - float(m @ rows) / (2 * (classes - 1))) / (classes - 2))
+
+
+def solve_tilted(
+    program: ClassMeanProgram, pair: tuple[int, int], strength: float, cosines: Array, log_dual: Array, previous: float
+) -> NewtonResult:
+    """Minimise F(A) - c A_ab from the solution for another c.
+
+    Parameters
+    ----------
+    program : ClassMeanProgram
+    pair : (int, int)
+        Groups a and b of one member each.
+    strength : float
+        c.
+    cosines, log_dual : (G, G) and (G,)
+        Solution for c = `previous`. Its z_a and z_b are scaled so that the force z_a z_b + c of the pair stays as it was.
+    previous : float
+    """
+    first, second = pair
+    y = log_dual.copy()
+    dual = float(np.exp(y[first] + y[second]))
+    if dual + previous - strength > 0:
+        y[[first, second]] += 0.5 * np.log((dual + previous - strength) / dual)
+    elif dual + strength <= 0:
+        return NewtonResult(cosines, log_dual, False, 0)
+    return solve_newton(program, cosines, y, (first, second, strength))

@@ -1,0 +1,351 @@
+r"""Near-optimal geometries: how far one cosine can move while the risk stays within a slack of its minimum.
+
+    greatest / least A_ab   over   { A positive semidefinite, diag A = 1, F(A) <= F* + slack }.
+
+For c > 0 let A_c minimise the tilted program F(A) - c A_ab (`programs.tilted`). As c grows, the excess F(A_c) - F* and the
+cosine of A_c both grow, so the greatest cosine is that of A_c where the excess equals the slack; for the least one c < 0.
+
+*From inside* A_c itself is near-optimal. *From outside*, for ANY c > 0, ANY matrix in the set and any lower bound
+L_c <= min F_c,
+
+    A_ab = (F(A) - F_c(A)) / c <= (F* + slack - L_c) / c,
+
+so a range is proved whatever the solver did; the two ends differ by the square of what the search left over. Both ends
+are returned, and a range counts as certified where they agree.
+
+The cosine 1 is reached at a finite c (the pair merges, and moving on costs nothing more); -1 only as c grows without limit.
+The excess at which the pair merges, or points in opposite directions, comes from the tied program.
+
+The *least excess of an angle* is the same search for the c at which A_c has that angle; L_c + c cos bounds it from below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.linalg
+
+from optgeom._numerics import EPS, Array
+from optgeom.certificates.gradient_bound import gradient_gap
+from optgeom.certificates.repair import repair
+from optgeom.programs import group_matrix
+from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.programs.gram_program import GramProgram
+from optgeom.programs.tilted import TiedProgram, TiltedProgram
+from optgeom.solvers.low_rank import solve_low_rank
+from optgeom.solvers.newton import fit_log_dual, solve_tilted
+
+MATCHED = 1e-9  # relative misfit of the excess, or of the cosine, at which a search ends
+SEARCH_STEPS = 80
+SMALLEST_LOG, LARGEST_LOG = -650.0, 300.0  # of c: beyond, its exponential leaves the floating-point numbers
+LARGEST_MOVE = 4.0  # of log c in one step while the root is not bracketed
+NEARLY_TIED = 0.999  # cosine, of either sign, beyond which it is asked whether the pair reaches +-1 within the slack
+INFEASIBLE = -1e-10  # of the largest eigenvalue: below it Newton's matrix is not the tilted optimum
+LOW_RANK_GAP = 1e-10  # at which the low-rank method ends; the outer bound pays for what is left
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A certified optimum with the two classes of one pair in groups of their own.
+
+    Attributes
+    ----------
+    program : GramProgram
+    cosines : (G, G)
+        The optimum in group form.
+    first, second : int
+        Groups of the pair.
+    gap : float
+        F exceeds the minimum by at most this much at `cosines`.
+    spread : bool
+        Whether one dimension is lost only, so that Newton on the rank-one dual applies.
+    """
+
+    program: GramProgram
+    cosines: Array
+    first: int
+    second: int
+    gap: float
+    spread: bool
+
+    @property
+    def cosine(self) -> float:
+        """Cosine of the pair at the optimum."""
+        return float(self.cosines[self.first, self.second])
+
+    def tilted(self, strength: float) -> TiltedProgram:
+        """The program tilted towards the pair."""
+        return TiltedProgram(self.program, self.first, self.second, strength)
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a range, as a cosine.
+
+    Attributes
+    ----------
+    attained : float
+        Cosine of a geometry in the near-optimal set.
+    outer : float
+        No geometry of the set goes beyond.
+    """
+
+    attained: float
+    outer: float
+
+
+@dataclass(frozen=True)
+class Excess:
+    """Least risk above the optimum at which the pair has a given cosine.
+
+    Attributes
+    ----------
+    attained : float
+        Excess of a geometry that has it.
+    lower : float
+        No geometry that has it comes closer to the optimum.
+    """
+
+    attained: float
+    lower: float
+
+
+@dataclass(frozen=True)
+class _Point:
+    """The tilted optimum for one strength."""
+
+    log_strength: float
+    cosines: Array
+    excess: float
+    cosine: float
+
+
+@dataclass
+class Path:
+    """Tilted optima of a frame in one direction, each started from the one before.
+
+    Attributes
+    ----------
+    frame : Frame
+    sign : float
+        1 towards larger cosines, -1 towards smaller ones.
+    """
+
+    frame: Frame
+    sign: float
+    _floor: float = field(init=False)
+    _cosines: Array = field(init=False)
+    _log_dual: Array | None = field(init=False)
+    _strength: float = 0.0
+
+    def __post_init__(self) -> None:
+        frame = self.frame
+        self._floor = frame.program.risk_above_floor(frame.cosines)
+        self._cosines = frame.cosines
+        self._log_dual = fit_log_dual(frame.program, frame.cosines) if frame.spread else None
+
+    def excess(self, cosines: Array) -> float:
+        """F above its value at the optimum."""
+        return self.frame.program.risk_above_floor(cosines) - self._floor
+
+    def at(self, log_strength: float) -> _Point:
+        """The tilted optimum at c = sign exp(log_strength)."""
+        strength = self.sign * math.exp(log_strength)
+        cosines = self._newton(strength) if self._log_dual is not None else None
+        if cosines is None:
+            tilted = self.frame.tilted(strength)
+            cosines = solve_low_rank(tilted, self._cosines, Judge(tilted), good_gap=LOW_RANK_GAP).certified.cosines
+            self._cosines = cosines
+        excess = max(self.excess(cosines), 0.0)
+        return _Point(log_strength, cosines, excess, float(cosines[self.frame.first, self.frame.second]))
+
+    def _newton(self, strength: float) -> Array | None:
+        """Newton from the last point; None where it fails, or where the geometry has collapsed."""
+        assert self._log_dual is not None
+        frame = self.frame
+        program = frame.program
+        assert isinstance(program, ClassMeanProgram)
+        pair = (frame.first, frame.second)
+        found = solve_tilted(program, pair, strength, self._cosines, self._log_dual, self._strength)
+        if not found.converged or not is_feasible(found.cosines, program.sizes):
+            return None
+        self._cosines, self._log_dual, self._strength = found.cosines, found.log_dual, strength
+        return found.cosines
+
+    def tied_excess(self) -> float:
+        """Excess of a geometry in which the pair has cosine `sign`: the best one that is found."""
+        frame = self.frame
+        tied = TiedProgram(frame.program, frame.first, frame.second, self.sign)
+        start = frame.cosines[np.ix_(tied.kept, tied.kept)]
+        return max(solve_low_rank(tied, start, Judge(tied)).certified.risk - self._floor, 0.0)
+
+    def outer_cosine(self, point: _Point, slack: float) -> float:
+        """A cosine that no near-optimal geometry goes beyond, in the direction of the path."""
+        strength = math.exp(point.log_strength)
+        gap = gradient_gap(self.frame.tilted(self.sign * strength), point.cosines)
+        return self.sign * min(1.0, self.sign * point.cosine + (slack - point.excess + gap) / strength)
+
+    def lower_excess(self, point: _Point, cosine: float) -> float:
+        """A risk above the optimum that every geometry with this cosine of the pair has at least."""
+        strength = math.exp(point.log_strength)
+        gap = gradient_gap(self.frame.tilted(self.sign * strength), point.cosines)
+        return max(0.0, point.excess - gap + strength * self.sign * (cosine - point.cosine))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What the low-rank method reads of a certificate."""
+
+    certified: bool
+    gap: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A repaired matrix with its risk and gap."""
+
+    cosines: Array
+    risk: float
+    certificate: Bound
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Repairs and bounds a matrix for any program with a gradient."""
+
+    program: GramProgram
+
+    def __call__(self, cosines: Array) -> Judged:
+        repaired = repair(cosines, self.program.sizes).cosines
+        risk = self.program.risk(repaired)
+        gap = gradient_gap(self.program, repaired)
+        return Judged(repaired, risk, Bound(gap <= LOW_RANK_GAP * (1 + abs(risk)), gap))
+
+
+def is_feasible(cosines: Array, sizes: group_matrix.Sizes) -> bool:
+    """Whether a group-form matrix is positive semidefinite to rounding."""
+    if not np.all(np.isfinite(cosines)):
+        return False
+    ones = np.ones(sizes.size)
+    eigenvalues = scipy.linalg.eigvalsh(group_matrix.symmetric_block(cosines, ones, sizes))
+    lowest = min(float(eigenvalues[0]), float(group_matrix.complement(cosines, ones, sizes).min()))
+    return lowest >= INFEASIBLE * float(eigenvalues[-1])
+
+
+def extreme_cosine(frame: Frame, sign: float, slack: float, susceptibility: float | None = None) -> End:
+    """Greatest (sign 1) or least (sign -1) cosine of the pair at this slack.
+
+    Parameters
+    ----------
+    frame : Frame
+    sign : float
+    slack : float
+        Absolute, in units of the risk, > 0.
+    susceptibility : float, optional
+        Derivative of the cosine in c at c = 0, which starts the search.
+    """
+    room = slack - frame.gap
+    if not room > 0:
+        return End(frame.cosine, sign)
+    path = Path(frame, sign)
+    tied: float | None = None
+
+    def misfit(point: _Point) -> float:
+        return math.log(max(point.excess, 1e-300)) - math.log(room)
+
+    def stop(point: _Point) -> bool:
+        nonlocal tied
+        if tied is None and sign * point.cosine > NEARLY_TIED:
+            tied = path.tied_excess()
+        return tied is not None and tied <= room
+
+    start = math.log(math.sqrt(2 * room / susceptibility) if susceptibility else room)
+    below, above = _search(path, misfit, start, stop, slope=2.0)
+    if tied is not None and tied <= room:
+        return End(sign, sign)
+    points = [point for point in (below, above) if point is not None]
+    attained = frame.cosine
+    for point in points:
+        share = min(1.0, room / point.excess) if point.excess > 0 else 1.0
+        inside = frame.cosine + share * (point.cosine - frame.cosine)
+        attained = max(attained, inside) if sign > 0 else min(attained, inside)
+    outer = [path.outer_cosine(point, slack) for point in points]
+    bound = min(outer) if sign > 0 else max(outer)
+    return End(attained, max(bound, attained) if sign > 0 else min(bound, attained))
+
+
+def least_excess(frame: Frame, cosine: float, susceptibility: float | None = None) -> Excess:
+    """Least excess at which the pair has this cosine (beyond that of the optimum, in either direction)."""
+    if cosine == frame.cosine:
+        return Excess(0.0, 0.0)
+    sign = 1.0 if cosine > frame.cosine else -1.0
+    path = Path(frame, sign)
+    if abs(cosine) >= 1.0:
+        attained = path.tied_excess()
+        return Excess(attained, 0.0)
+    distance = abs(cosine - frame.cosine)
+
+    def misfit(point: _Point) -> float:
+        return math.log(max(sign * (point.cosine - frame.cosine), 1e-300)) - math.log(distance)
+
+    # Without a susceptibility: the force between the two, which the tilt must outweigh.
+    force = abs(float(frame.program.gradient(frame.cosines)[frame.first, frame.second]))
+    start = math.log(distance / susceptibility if susceptibility else max(0.1 * force, 1e-12))
+    below, above = _search(path, misfit, start, lambda point: False, slope=1.0)
+    points = [point for point in (below, above) if point is not None]
+    lower = max((path.lower_excess(point, cosine) for point in points), default=0.0)
+    attained = math.inf
+    if above is not None:
+        moved = sign * (above.cosine - frame.cosine)
+        attained = above.excess * min(1.0, distance / moved) if moved > 0 else above.excess
+        if below is not None and moved > 0:
+            # On the segment between two near-optimal geometries the excess is at most the interpolated one.
+            left = sign * (below.cosine - frame.cosine)
+            weight = (distance - left) / (moved - left) if moved > left else 0.0
+            attained = min(attained, below.excess + min(max(weight, 0.0), 1.0) * (above.excess - below.excess))
+    return Excess(max(attained, lower), lower)
+
+
+def _search(
+    path: Path, misfit: Callable[[_Point], float], start: float, stop: Callable[[_Point], bool], slope: float
+) -> tuple[_Point | None, _Point | None]:
+    """Points on either side of the root of a non-decreasing misfit of log c, as close as rounding allows.
+
+    Steps with the last secant slope; once the root is bracketed they stay inside, and halve the bracket where the secant
+    has not done so for three steps.
+    """
+    below: _Point | None = None
+    above: _Point | None = None
+    last: tuple[float, float] | None = None
+    at, width, stalled = start, math.inf, 0
+    for _ in range(SEARCH_STEPS):
+        point = path.at(at)
+        off = misfit(point)
+        if stop(point):
+            break
+        if off <= 0:
+            below = point
+        if off >= 0:
+            above = point
+        if abs(off) <= MATCHED:
+            break
+        if last is not None and last[0] != at and last[1] != off:
+            slope = (off - last[1]) / (at - last[0])
+        last = (at, off)
+        step = -off / slope if slope > 0 else -math.copysign(LARGEST_MOVE, off)
+        if below is None or above is None:
+            at += max(-LARGEST_MOVE, min(LARGEST_MOVE, step))
+            if not SMALLEST_LOG < at < LARGEST_LOG:
+                break
+            continue
+        low, high = below.log_strength, above.log_strength
+        stalled = 0 if high - low <= width / 2 else stalled + 1
+        if stalled == 0:
+            width = high - low
+        if high - low <= 4 * EPS * max(1.0, abs(low)):
+            break
+        at = at + step if stalled < 3 and low < at + step < high else (low + high) / 2
+    return below, above
