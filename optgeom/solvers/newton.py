@@ -135,8 +135,8 @@ class _System:
         r2 = z + (self.count * cosines) @ z
         return _Point(u, y, np.log(norm), r2, cosines, share, terms / norm[:, None])
 
-    def direction(self, point: _Point) -> tuple[Array, Array]:
-        """Newton direction of the 2G x 2G system
+    def derivative(self, point: _Point) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Derivative of the 2G equations: four blocks, and what is added to their diagonals.
 
         r1:  sum_h pull_gh (dy_g + dy_h + W_gh du_g + W_hg du_h) - du_g
         r2:  z_g dy_g + sum_h count_gh z_h ( A_gh dy_h + tau (dy_g + dy_h + W_gh du_g + W_hg du_h) ).
@@ -161,17 +161,27 @@ class _System:
             tau * (mass * share).sum(axis=1),
             z + tau * mass_y.sum(axis=1),
         )
+        return blocks, diagonals
+
+    def jacobian(self, point: _Point) -> Array:
+        """The (2G, 2G) matrix of `derivative`, in the unknowns u, y."""
+        blocks, diagonals = self.derivative(point)
+        g = point.u.size
+        matrix = np.block([[blocks[0], blocks[1]], [blocks[2], blocks[3]]])
+        which = np.arange(g)
+        for block, diagonal in enumerate(diagonals):
+            matrix[which + g * (block // 2), which + g * (block % 2)] += diagonal
+        return np.asarray(matrix)
+
+    def direction(self, point: _Point) -> tuple[Array, Array]:
+        """Newton direction."""
         right = -np.concatenate([point.r1, point.r2])
-        g = z.size
+        g = point.u.size
         found = None
         if 2 * g > DIRECT_SIZE:
-            found = _solve_iteratively(blocks, diagonals, right, rtol=min(1e-2, 0.1 * point.residual))
+            found = _solve_iteratively(*self.derivative(point), right, rtol=min(1e-2, 0.1 * point.residual))
         if found is None:
-            jacobian = np.block([[blocks[0], blocks[1]], [blocks[2], blocks[3]]])
-            which = np.arange(g)
-            for block, diagonal in enumerate(diagonals):
-                jacobian[which + g * (block // 2), which + g * (block % 2)] += diagonal
-            found = np.linalg.solve(jacobian, right)
+            found = np.linalg.solve(self.jacobian(point), right)
         return found[:g], found[g:]
 
 
@@ -390,3 +400,49 @@ def solve_tilted(
     elif dual + strength <= 0:
         return NewtonResult(cosines, log_dual, False, 0)
     return solve_newton(program, cosines, y, (first, second, strength))
+
+
+def susceptibilities(program: ClassMeanProgram, cosines: Array) -> Array:
+    r"""(G, G) derivative in c, at c = 0, of the cosine of a pair when the program is tilted towards it by c A_ab.
+
+    The excess of the tilted optimum begins as c^2 chi / 2, so a slack s moves the cosine by sqrt(2 s chi) to second order.
+    With J the Jacobian of the equations of `_System`, the tilt changes log of the force of the pair by 1/(z_a z_b), and
+
+        chi = tau / (z_a z_b) (1 - l' J^-1 q),
+
+    where q is the derivative of the equations and l that of the cosine in the unknowns, four entries each. For finitely many
+    negatives the majorizer at the optimum stands for the rows: it lies above them, so chi is then a little too small.
+
+    Parameters
+    ----------
+    program : ClassMeanProgram
+        Every class in a group of its own; at least three.
+    cosines : (C, C)
+        Its optimum, of rank C - 1.
+    """
+    system = _System(program, program.rows.majorizer(program.exponents(cosines)))
+    y = fit_log_dual(program, cosines)
+    point = system.at(system.normaliser(cosines), y)
+    g = y.size
+    inverse = np.linalg.inv(system.jacobian(point))
+    uu, uy, yu, yy = inverse[:g, :g], inverse[:g, g:], inverse[g:, :g], inverse[g:, g:]
+    z = np.exp(y - y.max())
+    mass = system.count * z[None, :]
+    pull, share, tau = point.pull, point.share, system.tau
+    # Entries of q at u_a, u_b, y_a, y_b, per unit change of log force, and of l at the same places.
+    q = (pull, pull.T, tau * mass, tau * mass.T)
+    l = (share, share.T, np.ones_like(share), np.ones_like(share))
+    own = [np.diag(block) for block in (uu, uy, yu, yy)]
+    total = np.zeros_like(pull)
+    for row in range(4):
+        for column in range(4):
+            which = 2 * (row // 2) + column // 2
+            block = (uu, uy, yu, yy)[which]
+            left, right = row % 2, column % 2  # 0: class a, 1: class b
+            if left == right:
+                entry = own[which][:, None] if left == 0 else own[which][None, :]
+            else:
+                entry = block if left == 0 else block.T
+            total += l[row] * entry * q[column]
+    change = tau * np.exp(-(y[:, None] + y[None, :])) * (1.0 - total)
+    return np.asarray(np.where(system.pairs, np.maximum((change + change.T) / 2, 0.0), 0.0))
