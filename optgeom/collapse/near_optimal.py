@@ -2,21 +2,23 @@ r"""Near-optimal geometries: how far one cosine can move while the risk stays wi
 
     greatest / least A_ab   over   { A positive semidefinite, diag A = 1, F(A) <= F* + slack }.
 
-For c > 0 let A_c minimise the tilted program F(A) - c A_ab (`programs.tilted`). As c grows, the excess F(A_c) - F* and the
-cosine of A_c both grow, so the greatest cosine is that of A_c where the excess equals the slack; for the least one c < 0.
+The least risk h(a) of the geometries with A_ab = a is convex in a, with its minimum F* at the optimal cosine, so each end is the
+root of h(a) = F* + slack on its side. Its derivative is the tilt c for which the geometry at a minimises F(A) - c A_ab
+(`programs.tilted`), so Newton's method has it for nothing.
 
-*From inside* A_c itself is near-optimal. *From outside*, for ANY c > 0, ANY matrix in the set and any lower bound
-L_c <= min F_c,
+*From inside* the geometry at a is near-optimal itself. *From outside*, for ANY c > 0, ANY matrix in the set and any lower
+bound L_c <= min F_c of the tilted program,
 
     A_ab = (F(A) - F_c(A)) / c <= (F* + slack - L_c) / c,
 
 so a range is proved whatever the solver did; the two ends differ by the square of what the search left over. Both ends
 are returned, and a range counts as certified where they agree.
 
-The cosine 1 is reached at a finite c (the pair merges, and moving on costs nothing more); -1 only as c grows without limit.
-The excess at which the pair merges, or points in opposite directions, comes from the tied program.
+Where one dimension is lost only, Newton on the rank-one dual solves for a given cosine (`solve_pinned`). Elsewhere the low-rank
+method minimises the tilted program, and the search is for its c. The cosine 1 is then reached at a finite c (the pair merges, and
+moving on costs nothing more), -1 only as c grows without limit; the excess at which that happens comes from the tied program.
 
-The *least excess of an angle* is the same search for the c at which A_c has that angle; L_c + c cos bounds it from below.
+The *least excess of an angle* is h - F* at its cosine; L_c + c cos bounds it from below.
 """
 
 from __future__ import annotations
@@ -36,12 +38,14 @@ from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import GramProgram
 from optgeom.programs.tilted import TiedProgram, TiltedProgram
 from optgeom.solvers.low_rank import solve_low_rank
-from optgeom.solvers.newton import fit_log_dual, solve_tilted
+from optgeom.solvers.newton import fit_log_dual, solve_pinned
 
 MATCHED = 1e-9  # relative misfit of the excess, or of the cosine, at which a search ends
 SEARCH_STEPS = 80
 SMALLEST_LOG, LARGEST_LOG = -650.0, 300.0  # of c: beyond, its exponential leaves the floating-point numbers
 LARGEST_MOVE = 4.0  # of log c in one step while the root is not bracketed
+TIED = 1e-10  # distance of a cosine from +-1 that counts as reached: 0.0008 degrees
+HALVINGS = 6  # halfway points in a row before Newton is given up
 NEARLY_TIED = 0.999  # cosine, of either sign, beyond which it is asked whether the pair reaches +-1 within the slack
 INFEASIBLE = -1e-10  # of the largest eigenvalue: below it Newton's matrix is not the tilted optimum
 LOW_RANK_GAP = 1e-10  # at which the low-rank method ends; the outer bound pays for what is left
@@ -117,7 +121,7 @@ class Excess:
 class _Point:
     """The tilted optimum for one strength."""
 
-    log_strength: float
+    log_strength: float  # of c, or of -c where the pair is pushed apart
     cosines: Array
     excess: float
     cosine: float
@@ -125,7 +129,7 @@ class _Point:
 
 @dataclass
 class Path:
-    """Tilted optima of a frame in one direction, each started from the one before.
+    """Least-risk geometries of a frame in one direction, each started from the one before.
 
     Attributes
     ----------
@@ -139,7 +143,6 @@ class Path:
     _floor: float = field(init=False)
     _cosines: Array = field(init=False)
     _log_dual: Array | None = field(init=False)
-    _strength: float = 0.0
 
     def __post_init__(self) -> None:
         frame = self.frame
@@ -149,31 +152,51 @@ class Path:
 
     def excess(self, cosines: Array) -> float:
         """F above its value at the optimum."""
-        return self.frame.program.risk_above_floor(cosines) - self._floor
+        return max(self.frame.program.risk_above_floor(cosines) - self._floor, 0.0)
 
-    def at(self, log_strength: float) -> _Point:
-        """The tilted optimum at c = sign exp(log_strength)."""
-        strength = self.sign * math.exp(log_strength)
-        cosines = self._newton(strength) if self._log_dual is not None else None
-        if cosines is None:
-            tilted = self.frame.tilted(strength)
-            cosines = solve_low_rank(tilted, self._cosines, Judge(tilted), good_gap=LOW_RANK_GAP).certified.cosines
-            self._cosines = cosines
-        excess = max(self.excess(cosines), 0.0)
-        return _Point(log_strength, cosines, excess, float(cosines[self.frame.first, self.frame.second]))
-
-    def _newton(self, strength: float) -> Array | None:
-        """Newton from the last point; None where it fails, or where the geometry has collapsed."""
-        assert self._log_dual is not None
+    def tilted_by(self, log_strength: float) -> _Point:
+        """The optimum of the program tilted by c = sign exp(log_strength), by the low-rank method."""
         frame = self.frame
-        program = frame.program
-        assert isinstance(program, ClassMeanProgram)
-        pair = (frame.first, frame.second)
-        found = solve_tilted(program, pair, strength, self._cosines, self._log_dual, self._strength)
-        if not found.converged or not is_feasible(found.cosines, program.sizes):
+        tilted = frame.tilted(self.sign * math.exp(log_strength))
+        cosines = solve_low_rank(tilted, self._cosines, Judge(tilted), good_gap=LOW_RANK_GAP).certified.cosines
+        self._cosines = cosines
+        return _Point(log_strength, cosines, self.excess(cosines), float(cosines[frame.first, frame.second]))
+
+    def with_cosine(self, cosine: float) -> _Point | None:
+        """The least-risk geometry with this cosine of the pair, by Newton's method; None where it fails or has collapsed.
+
+        Where Newton diverges, halfway points lead there.
+        """
+        if self._log_dual is None:
             return None
-        self._cosines, self._log_dual, self._strength = found.cosines, found.log_dual, strength
-        return found.cosines
+        frame, goals = self.frame, [cosine]
+        assert isinstance(frame.program, ClassMeanProgram)
+        here = float(self._cosines[frame.first, frame.second])
+        while goals:
+            pin = (frame.first, frame.second, goals[-1])
+            found, strength = solve_pinned(frame.program, pin, self._cosines, self._log_dual)
+            if found.converged and np.all(np.isfinite(found.cosines)):
+                self._cosines, self._log_dual, here = found.cosines, found.log_dual, goals.pop()
+            elif len(goals) > HALVINGS:
+                return None
+            else:
+                goals.append((here + goals[-1]) / 2)
+        if not self.sign * strength > 0 or not is_feasible(self._cosines, frame.program.sizes):
+            return None
+        return _Point(math.log(self.sign * strength), self._cosines, self.excess(self._cosines), cosine)
+
+    def tied_candidate(self, cosines: Array) -> float:
+        """Excess of the geometry in which both classes move to the line halfway between them, everything else unmoved."""
+        frame, sign = self.frame, self.sign
+        first, second = frame.first, frame.second
+        length = math.sqrt(2 * (1 + sign * float(cosines[first, second])))
+        row = (cosines[first] + sign * cosines[second]) / length
+        moved = cosines.copy()
+        for member, side in ((first, 1.0), (second, sign)):
+            moved[member] = moved[:, member] = side * row
+        moved[first, first] = moved[second, second] = 1.0
+        moved[first, second] = moved[second, first] = sign
+        return self.excess(moved)
 
     def tied_excess(self) -> float:
         """Excess of a geometry in which the pair has cosine `sign`: the best one that is found."""
@@ -250,7 +273,54 @@ def extreme_cosine(frame: Frame, sign: float, slack: float, susceptibility: floa
     room = slack - frame.gap
     if not room > 0:
         return End(frame.cosine, sign)
-    path = Path(frame, sign)
+    if frame.spread:
+        end = _by_cosine(Path(frame, sign), slack, room, susceptibility)
+        if end is not None:
+            return end
+    return _by_tilt(Path(frame, sign), slack, room, susceptibility)
+
+
+def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | None) -> End | None:
+    """Newton's method for h(a) = F* + room; None where a geometry on the way has collapsed."""
+    frame, sign = path.frame, path.sign
+    farthest = sign * (1.0 - TIED)
+    step = math.sqrt(2 * room * susceptibility) if susceptibility else math.inf
+    at = frame.cosine + sign * min(step, 0.9 * (1.0 - sign * frame.cosine))
+    inside, outside, outer = frame.cosine, None, sign
+    inside_excess, outside_excess = 0.0, math.inf
+    for _ in range(SEARCH_STEPS):
+        point = path.with_cosine(at)
+        if point is None:
+            return None
+        bound = path.outer_cosine(point, slack)
+        outer = min(outer, bound) if sign > 0 else max(outer, bound)
+        if point.excess <= room:
+            inside, inside_excess = at, point.excess
+            # Not beyond the root yet: the pair may be able to go all the way.
+            if outside is None and path.tied_candidate(point.cosines) <= room:
+                return End(sign, sign)
+            if at == farthest:
+                return End(at, sign)
+        else:
+            outside, outside_excess = at, point.excess
+        if abs(point.excess - room) <= MATCHED * room or abs(outer - inside) <= 4 * EPS:
+            break
+        beyond = farthest if outside is None else outside
+        at = at + sign * (room - point.excess) / math.exp(point.log_strength)
+        if sign * at >= sign * beyond:
+            at = farthest if outside is None else (inside + outside) / 2
+        elif sign * at <= sign * inside:
+            at = (inside + beyond) / 2
+    if outside is not None and outside_excess > inside_excess:
+        # Convexity: between the two the excess is at most the interpolated one.
+        share = (room - inside_excess) / (outside_excess - inside_excess)
+        inside += share * (outside - inside)
+    return End(inside, max(outer, inside) if sign > 0 else min(outer, inside))
+
+
+def _by_tilt(path: Path, slack: float, room: float, susceptibility: float | None) -> End:
+    """Search for the tilt whose optimum has the excess `room`."""
+    frame, sign = path.frame, path.sign
     tied: float | None = None
 
     def misfit(point: _Point) -> float:
@@ -267,14 +337,14 @@ def extreme_cosine(frame: Frame, sign: float, slack: float, susceptibility: floa
     if tied is not None and tied <= room:
         return End(sign, sign)
     points = [point for point in (below, above) if point is not None]
-    attained = frame.cosine
+    attained, outer = frame.cosine, sign
     for point in points:
         share = min(1.0, room / point.excess) if point.excess > 0 else 1.0
         inside = frame.cosine + share * (point.cosine - frame.cosine)
+        bound = path.outer_cosine(point, slack)
         attained = max(attained, inside) if sign > 0 else min(attained, inside)
-    outer = [path.outer_cosine(point, slack) for point in points]
-    bound = min(outer) if sign > 0 else max(outer)
-    return End(attained, max(bound, attained) if sign > 0 else min(bound, attained))
+        outer = min(outer, bound) if sign > 0 else max(outer, bound)
+    return End(attained, max(outer, attained) if sign > 0 else min(outer, attained))
 
 
 def least_excess(frame: Frame, cosine: float, susceptibility: float | None = None) -> Excess:
@@ -284,8 +354,11 @@ def least_excess(frame: Frame, cosine: float, susceptibility: float | None = Non
     sign = 1.0 if cosine > frame.cosine else -1.0
     path = Path(frame, sign)
     if abs(cosine) >= 1.0:
-        attained = path.tied_excess()
-        return Excess(attained, 0.0)
+        return Excess(path.tied_excess(), 0.0)
+    exact = path.with_cosine(cosine)
+    if exact is not None:
+        return Excess(exact.excess, min(exact.excess, path.lower_excess(exact, cosine)))
+    path = Path(frame, sign)
     distance = abs(cosine - frame.cosine)
 
     def misfit(point: _Point) -> float:
@@ -295,17 +368,14 @@ def least_excess(frame: Frame, cosine: float, susceptibility: float | None = Non
     force = abs(float(frame.program.gradient(frame.cosines)[frame.first, frame.second]))
     start = math.log(distance / susceptibility if susceptibility else max(0.1 * force, 1e-12))
     below, above = _search(path, misfit, start, lambda point: False, slope=1.0)
-    points = [point for point in (below, above) if point is not None]
-    lower = max((path.lower_excess(point, cosine) for point in points), default=0.0)
-    attained = math.inf
-    if above is not None:
-        moved = sign * (above.cosine - frame.cosine)
-        attained = above.excess * min(1.0, distance / moved) if moved > 0 else above.excess
-        if below is not None and moved > 0:
-            # On the segment between two near-optimal geometries the excess is at most the interpolated one.
-            left = sign * (below.cosine - frame.cosine)
-            weight = (distance - left) / (moved - left) if moved > left else 0.0
-            attained = min(attained, below.excess + min(max(weight, 0.0), 1.0) * (above.excess - below.excess))
+    lower = max((path.lower_excess(point, cosine) for point in (below, above) if point is not None), default=0.0)
+    if above is None:
+        return Excess(math.inf, lower)
+    # Convexity: between two least-risk geometries (the optimum is one) the excess is at most the interpolated one.
+    near, excess = (0.0, 0.0) if below is None else (sign * (below.cosine - frame.cosine), below.excess)
+    far = sign * (above.cosine - frame.cosine)
+    weight = (distance - near) / (far - near) if far > near else 1.0
+    attained = excess + min(max(weight, 0.0), 1.0) * (above.excess - excess)
     return Excess(max(attained, lower), lower)
 
 
@@ -322,7 +392,7 @@ def _search(
     last: tuple[float, float] | None = None
     at, width, stalled = start, math.inf, 0
     for _ in range(SEARCH_STEPS):
-        point = path.at(at)
+        point = path.tilted_by(at)
         off = misfit(point)
         if stop(point):
             break

@@ -56,7 +56,7 @@ class NewtonResult:
     iterations: int
 
 
-Tilt = tuple[int, int, float]  # two groups of one member, and c of the program F(A) - c A_ab
+Pin = tuple[int, int, float]  # two groups of one member, and the cosine that they keep
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class _Point:
 class _System:
     """The two equations for one majorizer."""
 
-    def __init__(self, program: ClassMeanProgram, majorizer: Majorizer, tilt: Tilt | None = None) -> None:
-        self.tilt = tilt
+    def __init__(self, program: ClassMeanProgram, majorizer: Majorizer, pin: Pin | None = None) -> None:
+        self.pin = pin
         self.count = program.rows.count
         self.tau = program.temperature
         self.log_offset = majorizer.log_offset
@@ -119,12 +119,11 @@ class _System:
 
     def at(self, u: Array, y: Array) -> _Point:
         log_c, share = self._forces(u)
-        log_force = y[:, None] + y[None, :]
-        if self.tilt is not None:
-            first, second, strength = self.tilt
-            # A negative force has no logarithm: NaN, which refuses the trial point.
-            log_force[[first, second], [second, first]] = np.log(np.exp(log_force[first, second]) + strength)
-        cosines = 1.0 + self.tau * (np.log(self.tau) + log_force - log_c)
+        cosines = 1.0 + self.tau * (np.log(self.tau) + y[:, None] + y[None, :] - log_c)
+        if self.pin is not None:
+            first, second, cosine = self.pin
+            pair = ([first, second], [second, first])
+            cosines[pair], share[pair] = cosine, 0.0
         single = ~self.pairs
         share[single] = 0.0
         cosines[single] = 1.0
@@ -145,15 +144,12 @@ class _System:
         z = np.exp(point.y - point.y.max())
         mass = self.count * z[None, :]
         crossed = share.T
-        # Share of the dual in the force of a pair: 1 but for a pair that the program is tilted towards.
+        # The cosine of a pinned pair moves with no unknown (its shares are 0).
         pull_y, mass_y = pull, mass
-        if self.tilt is not None:
-            first, second, strength = self.tilt
-            dual = np.exp(point.y[first] + point.y[second])
-            pair = ([first, second], [second, first])
+        if self.pin is not None:
+            pair = ([self.pin[0], self.pin[1]], [self.pin[1], self.pin[0]])
             pull_y, mass_y = pull.copy(), mass.copy()
-            pull_y[pair] *= dual / (dual + strength)
-            mass_y[pair] *= dual / (dual + strength)
+            pull_y[pair] = mass_y[pair] = 0.0
         blocks = (pull * crossed, pull_y, tau * (mass * crossed), mass * point.cosines + tau * mass_y)
         diagonals = (
             (pull * share).sum(axis=1) - 1.0,
@@ -266,7 +262,7 @@ def solve_newton(
     program: ClassMeanProgram,
     cosines: Array | None = None,
     log_dual: Array | None = None,
-    tilt: Tilt | None = None,
+    pin: Pin | None = None,
 ) -> NewtonResult:
     """Solve the rank-one dual from the simplex, or from a given point.
 
@@ -276,8 +272,8 @@ def solve_newton(
         Its rows must have a majorizer (log-sum losses), and no coincident groups (`program.merged()`).
     cosines, log_dual : (G, G) and (G,), optional
         A starting point, e.g. the solution of a nearby program.
-    tilt : (int, int, float), optional
-        Groups a and b of one member each, and c: minimise F(A) - c A_ab. The dual is then G'_ij - c T_ij = z_i z_j / 2.
+    pin : (int, int, float), optional
+        Groups a and b of one member each, and the cosine that they keep: minimise F among the matrices with A_ab = cosine.
     """
     start = simplex(program) if cosines is None else cosines
     tolerance = 8 * EPS * float(program.sizes.max())
@@ -287,7 +283,7 @@ def solve_newton(
     smallest, since = np.inf, 0
     for _ in range(MAJORIZER_STEPS):
         majorizer = program.rows.majorizer(program.exponents(current))
-        system = _System(program, majorizer, tilt)
+        system = _System(program, majorizer, pin)
         u = system.normaliser(current)
         if y is None:
             y = system.start_dual(u, current, program.sizes.astype(np.float64))
@@ -376,30 +372,26 @@ def fit_log_dual(program: ClassMeanProgram, cosines: Array) -> Array:
     return np.asarray((rows - float(m @ rows) / (2 * (classes - 1))) / (classes - 2))
 
 
-def solve_tilted(
-    program: ClassMeanProgram, pair: tuple[int, int], strength: float, cosines: Array, log_dual: Array, previous: float
-) -> NewtonResult:
-    """Minimise F(A) - c A_ab from the solution for another c.
+def solve_pinned(
+    program: ClassMeanProgram, pin: Pin, cosines: Array, log_dual: Array
+) -> tuple[NewtonResult, float]:
+    r"""Minimise F with the cosine of one pair fixed, from the solution for another cosine; and the derivative of the minimum.
+
+    Where one dimension is lost only, the dual is G'_ij - c T_ij = z_i z_j / 2 with T_ab = T_ba = 1/2 and 0 elsewhere, so
+    every other cosine is explicit as before, and c = 2 G'_ab - z_a z_b is the derivative of the minimum in the cosine.
 
     Parameters
     ----------
     program : ClassMeanProgram
-    pair : (int, int)
-        Groups a and b of one member each.
-    strength : float
-        c.
+    pin : (int, int, float)
+        Groups a and b of one member each, and their cosine, strictly between -1 and 1.
     cosines, log_dual : (G, G) and (G,)
-        Solution for c = `previous`. Its z_a and z_b are scaled so that the force z_a z_b + c of the pair stays as it was.
-    previous : float
+        Where to start.
     """
-    first, second = pair
-    y = log_dual.copy()
-    dual = float(np.exp(y[first] + y[second]))
-    if dual + previous - strength > 0:
-        y[[first, second]] += 0.5 * np.log((dual + previous - strength) / dual)
-    elif dual + strength <= 0:
-        return NewtonResult(cosines, log_dual, False, 0)
-    return solve_newton(program, cosines, y, (first, second, strength))
+    first, second, _ = pin
+    found = solve_newton(program, cosines, log_dual, pin)
+    force = 2 * float(np.exp(program.log_gradient(found.cosines)[first, second]))
+    return found, force - float(np.exp(found.log_dual[first] + found.log_dual[second]))
 
 
 def susceptibilities(program: ClassMeanProgram, cosines: Array) -> Array:

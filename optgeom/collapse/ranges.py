@@ -1,0 +1,506 @@
+r"""ranges, slack_needed: what the loss determines about each angle, and how closely it must be minimised to fix them.
+
+At the temperatures in use the risk is so flat that its optimum alone says little: a network with a tiny excess risk may
+have quite other angles. `ranges` gives, for each pair of classes, all angles that geometries within a slack of the optimum
+have; `slack_needed` turns the question round.
+
+*Loss range*: collapsed minus optimal value, F(11') - F*. *Slack*: a share of it. *Own slack* of a pair: the same per image of
+its two classes, slack x (r_i + r_j) with the anchor weights r of the two: a rare pair can merge at hardly any cost to the mean
+risk, while for its own images it is the whole loss.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optgeom import _checks
+from optgeom._numerics import Array
+from optgeom.collapse.near_optimal import End, Excess, Frame, extreme_cosine, least_excess
+from optgeom.errors import IncompatibleError, InvalidInputError
+from optgeom.geometry import Geometry
+from optgeom.inputs import parallel
+from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.solvers.newton import susceptibilities
+
+ALL_PAIRS = 30  # classes up to which every pair gets an exact range
+CHOSEN = 10  # pairs of each kind (closest, rarest, widest) beyond that
+SCREENED = 1000  # classes up to which all pairs are screened to second order: two matrices of twice as many rows
+AGREEMENT_DEG = 1e-3  # of the attained and the outer end of a certified range
+REMEDY = "run again: nothing was kept"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairRange:
+    """Angles that one pair of class means can have within the slack.
+
+    Attributes
+    ----------
+    first, second : int
+        Class indices.
+    angle_deg : float
+        At the optimum.
+    closest_deg, farthest_deg : float
+        No near-optimal geometry has a smaller, or larger, angle.
+    closest_attained_deg, farthest_attained_deg : float
+        Angles of near-optimal geometries that were computed.
+    certified : bool
+        The two kinds of ends agree to 0.001 degrees.
+    exact : bool
+        False: second-order widths, not bounds.
+    """
+
+    first: int
+    second: int
+    angle_deg: float
+    closest_deg: float
+    farthest_deg: float
+    closest_attained_deg: float
+    farthest_attained_deg: float
+    certified: bool
+    exact: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ranges:
+    """Near-optimal ranges of the angles of a geometry.
+
+    Attributes
+    ----------
+    geometry : Geometry
+    slack : float
+        Share of the loss range.
+    own : bool
+        Whether the slack is per image of the two classes of each pair (otherwise of all images).
+    tolerance_deg : float
+        Half-width up to which an angle counts as determined.
+    loss_range : float
+        Collapsed minus optimal risk.
+    pairs : tuple of PairRange
+        Sorted by class indices.
+    """
+
+    geometry: Geometry
+    slack: float
+    own: bool
+    tolerance_deg: float
+    loss_range: float
+    pairs: tuple[PairRange, ...]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __repr__(self) -> str:
+        kind = "own" if self.own else "whole"
+        certified = sum(pair.certified for pair in self.pairs)
+        return f"Ranges(pairs={len(self.pairs)}, slack={self.slack:g} ({kind}), certified={certified})"
+
+    @property
+    def determined(self) -> tuple[PairRange, ...]:
+        """Pairs whose angle cannot be off by more than the tolerance within the slack."""
+
+        def width(pair: PairRange) -> float:
+            return max(pair.angle_deg - pair.closest_deg, pair.farthest_deg - pair.angle_deg)
+
+        return tuple(pair for pair in self.pairs if pair.exact and width(pair) <= self.tolerance_deg)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One dictionary per pair, with class names; angles in degrees."""
+        names = self.geometry.names
+        fields = [name for name in PairRange.__dataclass_fields__ if name not in ("first", "second")]
+        return [
+            {"first": names[pair.first], "second": names[pair.second], **{name: getattr(pair, name) for name in fields}}
+            for pair in self.pairs
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"slack": self.slack, "own": self.own, "loss_range": self.loss_range, "pairs": self.records()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSlack:
+    """Slack at which the angle of one pair is free by the tolerance.
+
+    Attributes
+    ----------
+    first, second : int
+        Class indices.
+    angle_deg : float
+        At the optimum.
+    whole, own : float
+        Least excess of a geometry whose angle is off by the tolerance, as a share of the loss range: of all images, and per
+        image of the two classes.
+    whole_lower : float
+        No geometry that is off by the tolerance comes closer than this.
+    """
+
+    first: int
+    second: int
+    angle_deg: float
+    whole: float
+    own: float
+    whole_lower: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SlackNeeded:
+    """How closely the loss must be minimised to fix every angle to the tolerance.
+
+    Attributes
+    ----------
+    geometry : Geometry
+    tolerance_deg : float
+    loss_range : float
+    pairs : tuple of PairSlack
+    float32_share : float
+        Half a unit in the last place of the optimal risk in single precision, as a share of the loss range: a loss curve
+        cannot show less. (Its gradient keeps relative precision.)
+    batch_share : float or None
+        Standard deviation of the mean loss of one batch at the optimum, as a share of the loss range; None for losses
+        without batches of a known size.
+    """
+
+    geometry: Geometry
+    tolerance_deg: float
+    loss_range: float
+    pairs: tuple[PairSlack, ...]
+    float32_share: float
+    batch_share: float | None
+
+    @property
+    def smallest(self) -> PairSlack:
+        """The pair whose angle the loss determines least, in shares of the whole."""
+        return min(self.pairs, key=lambda pair: pair.whole)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One dictionary per pair, with class names."""
+        names = self.geometry.names
+        fields = [name for name in PairSlack.__dataclass_fields__ if name not in ("first", "second")]
+        return [
+            {"first": names[pair.first], "second": names[pair.second], **{name: getattr(pair, name) for name in fields}}
+            for pair in self.pairs
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON: the smallest over the pairs."""
+        return {
+            "tolerance_deg": self.tolerance_deg,
+            "whole": self.smallest.whole,
+            "own": min(pair.own for pair in self.pairs),
+            "float32_share": self.float32_share,
+            "batch_share": self.batch_share,
+        }
+
+
+Pairs = Sequence[tuple[str | int, str | int]]
+
+
+class _Optimum:
+    """A certified geometry as a program, with one frame for each pair of groups."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        _checks.instance("geometry", geometry, Geometry, hint="og.solve gives one")
+        if geometry.bracket is not None:
+            raise IncompatibleError(
+                "`geometry` must be an optimum without a limit of dimension; got a bracket (in fewer dimensions than classes - 1 "
+                "optimal geometries are one of many, and have no ranges)"
+            )
+        if not geometry.certificate.certified:
+            raise InvalidInputError("`geometry` must be certified; got one that is not (solve it again, more loosely)")
+        self.geometry = geometry
+        whole = ClassMeanProgram.build(geometry.classes, geometry.loss)
+        if whole.sizes.size != geometry.group_sizes.size:
+            whole = ClassMeanProgram.build(geometry.classes, geometry.loss, grouped=False)
+        self.program = whole
+        cosines = geometry.group_cosines.copy()
+        collapsed = whole.risk_above_floor(np.ones_like(cosines))
+        self.loss_range = collapsed - whole.risk_above_floor(cosines)
+        weight = whole.rows.anchor_weight
+        self.weight = weight[whole.groups.index] / float(np.sum(whole.sizes * weight))
+        self.spread = geometry.num_classes > 2 and geometry.rank == geometry.num_classes - 1
+
+    def frame(self, first: int, second: int) -> Frame:
+        """The frame of a pair of classes."""
+        program, source = self.program.with_apart((first, second))
+        cosines = self.geometry.group_cosines[np.ix_(source, source)].copy()
+        single = program.sizes == 1
+        cosines[single, single] = 1.0
+        index = program.groups.index
+        pair = int(index[first]), int(index[second])
+        return Frame(program, cosines, *pair, gap=self.geometry.certificate.gap, spread=self.spread)
+
+    @functools.cached_property
+    def susceptibilities(self) -> Array | None:
+        """(C, C) second-order widths per root of slack, where they exist and are affordable."""
+        geometry = self.geometry
+        if not self.spread or geometry.num_classes > SCREENED or not self.program.rows.has_majorizer:
+            return None
+        return susceptibilities(ClassMeanProgram.build(geometry.classes, geometry.loss, grouped=False), geometry.gram)
+
+    def susceptibility(self, first: int, second: int) -> float | None:
+        """That of one pair; None where it is not known."""
+        known = self.susceptibilities
+        value = None if known is None else float(known[first, second])
+        return value if value is not None and value > 0 else None
+
+    def pair_weight(self, first: int, second: int) -> float:
+        """r_i + r_j: share of the risk that is about the images of the two classes."""
+        return float(self.weight[first] + self.weight[second])
+
+    def representatives(self, pairs: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
+        """For each pair of classes, the first listed pair of the same two groups: equal classes have equal ranges."""
+        index, first_of = self.program.groups.index, {}
+        stand_in = {}
+        for pair in pairs:
+            groups = tuple(sorted((int(index[pair[0]]), int(index[pair[1]]))))
+            stand_in[pair] = first_of.setdefault(groups, pair)
+        return stand_in
+
+
+def ranges(
+    geometry: Geometry,
+    *,
+    slack: float = 1e-3,
+    own: bool = True,
+    pairs: Pairs | None = None,
+    tolerance_deg: float = 2.0,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Ranges:
+    r"""Angles that near-optimal geometries have, for each pair of classes.
+
+        least / greatest A_ij   over   { A positive semidefinite, diag A = 1, F(A) <= F* + s },
+        s = slack (F(11') - F*) (r_i + r_j)   (own),      or   slack (F(11') - F*).
+
+    Parameters
+    ----------
+    geometry : Geometry
+        A certified optimum, in any regime but "dimension-limited".
+    slack : float
+        > 0: share of the loss range that a geometry may be above the optimum.
+    own : bool
+        Count the excess per image of the two classes of a pair (the default), or of all images.
+    pairs : sequence of (name, name) or (index, index), optional
+        Pairs with exact ranges. By default all of up to 30 classes; else the 10 closest, the 10 of the rarest classes, and
+        the 10 that are widest to second order.
+    tolerance_deg : float
+        A range narrower than this on both sides counts as determined (`Ranges.determined`).
+    workers : int
+        Processes.
+    progress : callable, optional
+        Called with (pairs done, pairs in all).
+
+    Returns
+    -------
+    Ranges
+
+    Raises
+    ------
+    InvalidInputError
+        A value outside its domain, an unknown class, a geometry that is not certified, or that is less exact than the slack.
+    IncompatibleError
+        A geometry in fewer dimensions than its optimum needs.
+
+    Examples
+    --------
+    >>> import optgeom as og
+    >>> geometry = og.solve(og.ClassDistribution.from_counts([5000, 1500, 400, 100]), og.SupCon(temperature=0.1))
+    >>> pair = og.ranges(geometry, slack=1e-6, own=False, pairs=[(0, 1)]).pairs[0]
+    >>> print(f"{pair.angle_deg:.2f} degrees at the optimum, {pair.closest_deg:.2f} to {pair.farthest_deg:.2f} within the slack")
+    114.05 degrees at the optimum, 107.25 to 123.30 within the slack
+    """
+    _checks.real("slack", slack, above=0.0, hint="a share of the loss range, such as 1e-3")
+    _checks.real("tolerance_deg", tolerance_deg, above=0.0, hint="degrees, such as 2")
+    workers = _checks.integer("workers", workers, at_least=1, hint="1 works in this process")
+    optimum = _Optimum(geometry)
+    chosen = _chosen(optimum, pairs)
+    found = _for_pairs(_Task(geometry, "range", slack, own), optimum, chosen, workers, progress)
+    records = tuple(_pair_range(optimum, pair, *found[pair]) for pair in chosen)
+    return Ranges(
+        geometry=geometry,
+        slack=slack,
+        own=own,
+        tolerance_deg=tolerance_deg,
+        loss_range=optimum.loss_range,
+        pairs=records,
+    )
+
+
+def slack_needed(
+    geometry: Geometry,
+    *,
+    tolerance_deg: float = 2.0,
+    pairs: Pairs | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> SlackNeeded:
+    r"""Slack at which angles are free by a tolerance: the least excess of a geometry whose angle is off by it.
+
+        min F(A) - F*   over   A positive semidefinite, diag A = 1, A_ij = cos(angle -+ tolerance),
+
+    the smaller of the two sides (one side where the other is beyond 0 or 180 degrees).
+
+    Parameters
+    ----------
+    geometry, pairs, workers, progress
+        As for `ranges`.
+    tolerance_deg : float
+        > 0.
+
+    Returns
+    -------
+    SlackNeeded
+
+    Raises
+    ------
+    InvalidInputError, IncompatibleError
+        As for `ranges`.
+    """
+    _checks.real("tolerance_deg", tolerance_deg, above=0.0, hint="degrees, such as 2")
+    workers = _checks.integer("workers", workers, at_least=1, hint="1 works in this process")
+    optimum = _Optimum(geometry)
+    chosen = _chosen(optimum, pairs)
+    found = _for_pairs(_Task(geometry, "excess", tolerance_deg, True), optimum, chosen, workers, progress)
+    records = tuple(_pair_slack(optimum, pair, found[pair]) for pair in chosen)
+    resolution = float(np.spacing(np.float32(abs(geometry.risk)))) / 2
+    return SlackNeeded(
+        geometry=geometry,
+        tolerance_deg=tolerance_deg,
+        loss_range=optimum.loss_range,
+        pairs=records,
+        float32_share=resolution / optimum.loss_range,
+        batch_share=None,
+    )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is asked about each pair; this is what workers get."""
+
+    geometry: Geometry
+    what: str  # "range" or "excess"
+    value: float  # slack, or degrees
+    own: bool
+
+
+def _for_pairs(
+    task: _Task,
+    optimum: _Optimum,
+    pairs: Sequence[tuple[int, int]],
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> dict[tuple[int, int], Any]:
+    """The answer for every pair, computed once for pairs of the same groups."""
+    stand_in = optimum.representatives(pairs)
+    todo = list(dict.fromkeys(stand_in.values()))
+    answers: dict[tuple[int, int], Any] = {}
+    if workers == 1:
+        for pair in todo:
+            answers[pair] = _answer(task, optimum, pair)
+            if progress is not None:
+                progress(len(answers), len(todo))
+    else:
+        units = [(task, todo[start::workers]) for start in range(workers) if todo[start::workers]]
+        for part in parallel.run(_answers, units, workers, None, remedy=REMEDY):
+            answers.update(part)
+            if progress is not None:
+                progress(len(answers), len(todo))
+    return {pair: answers[stand_in[pair]] for pair in pairs}
+
+
+def _answers(unit: tuple[_Task, list[tuple[int, int]]]) -> dict[tuple[int, int], Any]:
+    task, pairs = unit
+    optimum = _Optimum(task.geometry)
+    return {pair: _answer(task, optimum, pair) for pair in pairs}
+
+
+def _answer(task: _Task, optimum: _Optimum, pair: tuple[int, int]) -> Any:
+    frame, chi = optimum.frame(*pair), optimum.susceptibility(*pair)
+    if task.what == "range":
+        slack = task.value * optimum.loss_range * (optimum.pair_weight(*pair) if task.own else 1.0)
+        return extreme_cosine(frame, 1.0, slack, chi), extreme_cosine(frame, -1.0, slack, chi)
+    angle = _angle(frame.cosine)
+    sides = [side for side in (angle - task.value, angle + task.value) if 0.0 <= side <= 180.0]
+    if not sides:
+        return Excess(math.inf, math.inf)
+    excesses = [least_excess(frame, math.cos(math.radians(side)), chi) for side in sides]
+    return Excess(min(excess.attained for excess in excesses), min(excess.lower for excess in excesses))
+
+
+def _angle(cosine: float) -> float:
+    return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
+
+
+def _pair_range(optimum: _Optimum, pair: tuple[int, int], closest: End, farthest: End) -> PairRange:
+    ends = [_angle(end) for end in (closest.outer, farthest.outer, closest.attained, farthest.attained)]
+    agree = abs(ends[0] - ends[2]) <= AGREEMENT_DEG and abs(ends[1] - ends[3]) <= AGREEMENT_DEG
+    return PairRange(
+        first=pair[0],
+        second=pair[1],
+        angle_deg=_angle(optimum.geometry.cosine(*pair)),
+        closest_deg=ends[0],
+        farthest_deg=ends[1],
+        closest_attained_deg=ends[2],
+        farthest_attained_deg=ends[3],
+        certified=agree,
+        exact=True,
+    )
+
+
+def _pair_slack(optimum: _Optimum, pair: tuple[int, int], excess: Excess) -> PairSlack:
+    whole = excess.attained / optimum.loss_range
+    return PairSlack(
+        first=pair[0],
+        second=pair[1],
+        angle_deg=_angle(optimum.geometry.cosine(*pair)),
+        whole=whole,
+        own=whole / optimum.pair_weight(*pair),
+        whole_lower=excess.lower / optimum.loss_range,
+    )
+
+
+def _chosen(optimum: _Optimum, pairs: Pairs | None) -> list[tuple[int, int]]:
+    """Pairs of class indices, each once, in order."""
+    geometry = optimum.geometry
+    if pairs is not None:
+        indices = [_pair_of_classes(geometry, pair) for pair in pairs]
+        if not indices:
+            raise InvalidInputError("`pairs` must hold at least one pair; got none (leave it out for a choice of pairs)")
+        return sorted(dict.fromkeys(indices))
+    if geometry.num_classes <= ALL_PAIRS:
+        return [(i, j) for i in range(geometry.num_classes) for j in range(i + 1, geometry.num_classes)]
+    chosen = [(pair.first, pair.second) for pair in geometry.closest_pairs(CHOSEN)]
+    rarest = np.argsort(optimum.weight, kind="stable")[: CHOSEN // 2]
+    rare = [(int(min(i, j)), int(max(i, j))) for place, i in enumerate(rarest) for j in rarest[place + 1 :]]
+    chosen += sorted(rare, key=lambda pair: optimum.pair_weight(*pair))[:CHOSEN]
+    widths = optimum.susceptibilities
+    if widths is not None:
+        left, right = np.triu_indices(geometry.num_classes, 1)
+        widest = np.argsort(-widths[left, right], kind="stable")[:CHOSEN]
+        chosen += [(int(left[which]), int(right[which])) for which in widest]
+    return sorted(dict.fromkeys(chosen))
+
+
+def _pair_of_classes(geometry: Geometry, pair: tuple[str | int, str | int]) -> tuple[int, int]:
+    """Indices of a pair given by names or by indices."""
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise InvalidInputError(f"`pairs` must hold pairs of classes; got {pair!r} (two names, or two indices)")
+    first, second = (_class_index(geometry, value) for value in pair)
+    if first == second:
+        raise InvalidInputError(f"`pairs` must hold pairs of different classes; got {pair!r}")
+    return min(first, second), max(first, second)
+
+
+def _class_index(geometry: Geometry, value: str | int) -> int:
+    if isinstance(value, str):
+        if value not in geometry.names:
+            raise InvalidInputError(f"`pairs` must name classes of the geometry; got {value!r}")
+        return geometry.names.index(value)
+    return _checks.index("pairs", value, geometry.num_classes)
