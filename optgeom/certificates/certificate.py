@@ -21,7 +21,11 @@ BACKWARD_ERROR_LIMIT = 1e-8
 GAP_TOLERANCE = 1e-8
 RANK_EIGENVALUE = 1e-7  # eigenvalues of a Gram matrix (mean 1) above this count as rank
 
-DUALS: dict[str, Callable[[Any, Array, float], DualCheck]] = {"gradient": dual.check, "entropy": entropy_dual.check}
+DUALS: dict[str, Callable[[Any, Array, float], DualCheck]] = {
+    "gradient": dual.check,
+    "linear": dual.check_linear,
+    "entropy": entropy_dual.check,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ import scipy.linalg
 from optgeom._numerics import EPS, Array
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.programs.gram_program import GramProgram
 
 # The eigenvalue solver errs by a few units of rounding of the largest eigenvalue; the bounds pay for it.
 EIGENVALUE_ROUNDING = 4 * EPS
@@ -73,6 +74,22 @@ def check(program: ClassMeanProgram, cosines: Array, risk: float) -> DualCheck:
         # Both are upper bounds. With millions of classes the rounding that the exact figure pays for is the larger one.
         backward = min(backward, _residual(scaled, rest, pairs, sizes))
     return DualCheck(gap, backward)
+
+
+def check_linear(program: GramProgram, cosines: Array, risk: float) -> DualCheck:
+    """The two bounds for a program whose gradient may have entries of any sign; it has no backward error.
+
+    Nothing is in logarithms here: such programs are solved where their gradient does not underflow.
+    """
+    sizes, count = program.sizes, program.count
+    gradient = np.where(count > 0, program.gradient(cosines), 0.0)
+    nu = (count * gradient * cosines).sum(axis=1)
+    gap = float(sizes.sum()) * _shift(gradient, -nu, sizes)[0]
+    if np.all(nu < 0):
+        scale = 1.0 / np.sqrt(-nu)
+        scaled = gradient * scale[:, None] * scale[None, :]
+        gap = min(gap, float(np.sum(-nu * sizes)) * _shift(scaled, np.ones_like(nu), sizes)[0])
+    return DualCheck(gap, None)
 
 
 def _uniform_gap(program: ClassMeanProgram, gradient: Array, nu: Array) -> float:

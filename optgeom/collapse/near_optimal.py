@@ -26,16 +26,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import scipy.linalg
 
 from optgeom._numerics import EPS, Array
-from optgeom.certificates.gradient_bound import gradient_gap
-from optgeom.certificates.repair import repair
+from optgeom.certificates import Certified, certify
+from optgeom.certificates.dual import check_linear
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
-from optgeom.programs.gram_program import GramProgram
+from optgeom.programs.gram_program import CertifiableProgram, GramProgram
 from optgeom.programs.tilted import TiedProgram, TiltedProgram
 from optgeom.solvers.low_rank import solve_low_rank
 from optgeom.solvers.newton import fit_log_dual, solve_pinned
@@ -45,6 +46,7 @@ SEARCH_STEPS = 80
 SMALLEST_LOG, LARGEST_LOG = -650.0, 300.0  # of c: beyond, its exponential leaves the floating-point numbers
 LARGEST_MOVE = 4.0  # of log c in one step while the root is not bracketed
 TIED = 1e-10  # distance of a cosine from +-1 that counts as reached: 0.0008 degrees
+NEAR_COLLAPSE = 1e-3  # of a cosine: how closely the last spread geometry is approached before the tilted program is asked
 HALVINGS = 6  # halfway points in a row before Newton is given up
 NEARLY_TIED = 0.999  # cosine, of either sign, beyond which it is asked whether the pair reaches +-1 within the slack
 INFEASIBLE = -1e-10  # of the largest eigenvalue: below it Newton's matrix is not the tilted optimum
@@ -148,7 +150,10 @@ class Path:
         frame = self.frame
         self._floor = frame.program.risk_above_floor(frame.cosines)
         self._cosines = frame.cosines
-        self._log_dual = fit_log_dual(frame.program, frame.cosines) if frame.spread else None
+        self._log_dual = None
+        if frame.spread:
+            assert isinstance(frame.program, ClassMeanProgram)
+            self._log_dual = fit_log_dual(frame.program, frame.cosines)
 
     def excess(self, cosines: Array) -> float:
         """F above its value at the optimum."""
@@ -158,7 +163,7 @@ class Path:
         """The optimum of the program tilted by c = sign exp(log_strength), by the low-rank method."""
         frame = self.frame
         tilted = frame.tilted(self.sign * math.exp(log_strength))
-        cosines = solve_low_rank(tilted, self._cosines, Judge(tilted), good_gap=LOW_RANK_GAP).certified.cosines
+        cosines = solve_low_rank(tilted, self._cosines, judge(tilted), good_gap=LOW_RANK_GAP).certified.cosines
         self._cosines = cosines
         return _Point(log_strength, cosines, self.excess(cosines), float(cosines[frame.first, frame.second]))
 
@@ -203,49 +208,28 @@ class Path:
         frame = self.frame
         tied = TiedProgram(frame.program, frame.first, frame.second, self.sign)
         start = frame.cosines[np.ix_(tied.kept, tied.kept)]
-        return max(solve_low_rank(tied, start, Judge(tied)).certified.risk - self._floor, 0.0)
+        return max(solve_low_rank(tied, start, judge(tied)).certified.risk - self._floor, 0.0)
+
+    def _gap(self, point: _Point, strength: float) -> float:
+        """By how much the point may exceed the minimum of the tilted program."""
+        return check_linear(self.frame.tilted(self.sign * strength), point.cosines, point.excess).gap
 
     def outer_cosine(self, point: _Point, slack: float) -> float:
         """A cosine that no near-optimal geometry goes beyond, in the direction of the path."""
         strength = math.exp(point.log_strength)
-        gap = gradient_gap(self.frame.tilted(self.sign * strength), point.cosines)
+        gap = self._gap(point, strength)
         return self.sign * min(1.0, self.sign * point.cosine + (slack - point.excess + gap) / strength)
 
     def lower_excess(self, point: _Point, cosine: float) -> float:
         """A risk above the optimum that every geometry with this cosine of the pair has at least."""
         strength = math.exp(point.log_strength)
-        gap = gradient_gap(self.frame.tilted(self.sign * strength), point.cosines)
+        gap = self._gap(point, strength)
         return max(0.0, point.excess - gap + strength * self.sign * (cosine - point.cosine))
 
 
-@dataclass(frozen=True)
-class Bound:
-    """What the low-rank method reads of a certificate."""
-
-    certified: bool
-    gap: float
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A repaired matrix with its risk and gap."""
-
-    cosines: Array
-    risk: float
-    certificate: Bound
-
-
-@dataclass(frozen=True)
-class Judge:
-    """Repairs and bounds a matrix for any program with a gradient."""
-
-    program: GramProgram
-
-    def __call__(self, cosines: Array) -> Judged:
-        repaired = repair(cosines, self.program.sizes).cosines
-        risk = self.program.risk(repaired)
-        gap = gradient_gap(self.program, repaired)
-        return Judged(repaired, risk, Bound(gap <= LOW_RANK_GAP * (1 + abs(risk)), gap))
+def judge(program: CertifiableProgram) -> Callable[[Array], Certified]:
+    """Certificates of a tilted or tied program, for the low-rank method."""
+    return partial(certify, program, tolerance=LOW_RANK_GAP)
 
 
 def is_feasible(cosines: Array, sizes: group_matrix.Sizes) -> bool:
@@ -287,11 +271,16 @@ def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | No
     step = math.sqrt(2 * room * susceptibility) if susceptibility else math.inf
     at = frame.cosine + sign * min(step, 0.9 * (1.0 - sign * frame.cosine))
     inside, outside, outer = frame.cosine, None, sign
-    inside_excess, outside_excess = 0.0, math.inf
+    inside_excess, outside_excess, collapsed = 0.0, math.inf, farthest
     for _ in range(SEARCH_STEPS):
         point = path.with_cosine(at)
         if point is None:
-            return None
+            # Collapsed, or out of Newton's reach: the root may still lie on this side.
+            collapsed = at
+            if abs(collapsed - inside) < NEAR_COLLAPSE:
+                return None
+            at = (inside + collapsed) / 2
+            continue
         bound = path.outer_cosine(point, slack)
         outer = min(outer, bound) if sign > 0 else max(outer, bound)
         if point.excess <= room:
@@ -305,10 +294,10 @@ def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | No
             outside, outside_excess = at, point.excess
         if abs(point.excess - room) <= MATCHED * room or abs(outer - inside) <= 4 * EPS:
             break
-        beyond = farthest if outside is None else outside
+        beyond = collapsed if outside is None else outside
         at = at + sign * (room - point.excess) / math.exp(point.log_strength)
         if sign * at >= sign * beyond:
-            at = farthest if outside is None else (inside + outside) / 2
+            at = farthest if beyond == farthest and at != farthest else (inside + beyond) / 2
         elif sign * at <= sign * inside:
             at = (inside + beyond) / 2
     if outside is not None and outside_excess > inside_excess:

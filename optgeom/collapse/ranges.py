@@ -251,12 +251,13 @@ class _Optimum:
         return value if value is not None and value > 0 else None
 
     def pair_weight(self, first: int, second: int) -> float:
-        """r_i + r_j: share of the risk that is about the images of the two classes."""
-        return float(self.weight[first] + self.weight[second])
+        """r_i + r_j: share of the risk that is about the images of the two classes; 1 where they have no anchors."""
+        return float(self.weight[first] + self.weight[second]) or 1.0
 
     def representatives(self, pairs: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
         """For each pair of classes, the first listed pair of the same two groups: equal classes have equal ranges."""
-        index, first_of = self.program.groups.index, {}
+        index = self.program.groups.index
+        first_of: dict[tuple[int, ...], tuple[int, int]] = {}
         stand_in = {}
         for pair in pairs:
             groups = tuple(sorted((int(index[pair[0]]), int(index[pair[1]]))))
@@ -476,16 +477,22 @@ def _chosen(optimum: _Optimum, pairs: Pairs | None) -> list[tuple[int, int]]:
         return sorted(dict.fromkeys(indices))
     if geometry.num_classes <= ALL_PAIRS:
         return [(i, j) for i in range(geometry.num_classes) for j in range(i + 1, geometry.num_classes)]
-    chosen = [(pair.first, pair.second) for pair in geometry.closest_pairs(CHOSEN)]
-    rarest = np.argsort(optimum.weight, kind="stable")[: CHOSEN // 2]
+    closest = [(pair.first, pair.second) for pair in geometry.closest_pairs(3 * CHOSEN)]
+    rarest = np.argsort(optimum.weight, kind="stable")[: 2 * CHOSEN]
     rare = [(int(min(i, j)), int(max(i, j))) for place, i in enumerate(rarest) for j in rarest[place + 1 :]]
-    chosen += sorted(rare, key=lambda pair: optimum.pair_weight(*pair))[:CHOSEN]
+    rare.sort(key=lambda pair: optimum.pair_weight(*pair))
     widths = optimum.susceptibilities
+    widest: list[tuple[int, int]] = []
     if widths is not None:
         left, right = np.triu_indices(geometry.num_classes, 1)
-        widest = np.argsort(-widths[left, right], kind="stable")[:CHOSEN]
-        chosen += [(int(left[which]), int(right[which])) for which in widest]
-    return sorted(dict.fromkeys(chosen))
+        order = np.argsort(-widths[left, right], kind="stable")[: 3 * CHOSEN]
+        widest = [(int(left[which]), int(right[which])) for which in order]
+    # The rarest classes are often the closest and the widest as well: each kind adds pairs that are not there yet.
+    chosen: dict[tuple[int, int], None] = {}
+    for candidates in (closest, rare, widest):
+        fresh = [pair for pair in candidates if pair not in chosen]
+        chosen.update(dict.fromkeys(fresh[:CHOSEN]))
+    return sorted(chosen)
 
 
 def _pair_of_classes(geometry: Geometry, pair: tuple[str | int, str | int]) -> tuple[int, int]:

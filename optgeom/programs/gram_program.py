@@ -46,20 +46,22 @@ class GramProgram(Protocol):
         """F minus a constant of the program, chosen so that differences of F keep their digits."""
         ...
 
+
 class CertifiableProgram(GramProgram, Protocol):
     """A program that says which dual bounds its risk from below.
 
     Attributes
     ----------
-    dual : {"gradient", "entropy"}
-        "gradient": linearisation at the matrix (any convex risk). "entropy": conjugate of the log-sum-exp, whose bound
+    dual : {"gradient", "linear", "entropy"}
+        "gradient": linearisation at the matrix, for forces that only push apart, with a backward error. "linear": the same
+        for a gradient of any signs. "entropy": conjugate of the log-sum-exp, whose bound
         converges with the square of the error.
     gives : frozenset of str
         What solvers and certificates may use of it.
     """
 
     @property
-    def dual(self) -> Literal["gradient", "entropy"]: ...
+    def dual(self) -> Literal["gradient", "linear", "entropy"]: ...
 
     @property
     def gives(self) -> frozenset[str]: ...

@@ -98,6 +98,10 @@ class SamplingProgram:
         scaled = cosines / self.temperature + self.log_masses
         return np.asarray(np.exp(scaled - logsumexp_rows(scaled)[:, None]))
 
+    def risk_above_floor(self, cosines: Array) -> float:
+        """L: it has no constant to leave out."""
+        return self.risk(cosines)
+
     def gradient(self, cosines: Array) -> Array:
         """(n, n) (P + P' - w - w')/(2 tau n) off the diagonal, which is fixed: half the derivative in A_ij = A_ji."""
         excess = self.probabilities(cosines) - self.rows

@@ -13,16 +13,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from optgeom._numerics import Array
 from optgeom.programs.gram_program import GramProgram
 from optgeom.programs.group_matrix import Sizes
 
 
+class _Derived:
+    """What both programs say to certificates."""
+
+    dual: Literal["linear"] = "linear"
+    gives: frozenset[str] = frozenset()
+
+    def known_gap(self, cosines: Array) -> float | None:
+        """None: no lower bound is known."""
+        return None
+
+
 @dataclass(frozen=True, eq=False)
-class TiltedProgram:
+class TiltedProgram(_Derived):
     """F(A) - strength A_ab.
 
     Attributes
@@ -52,6 +65,10 @@ class TiltedProgram:
         """F - c A_ab, without the constant of F, beside which a small c would be lost."""
         return self.base.risk_above_floor(cosines) - self.strength * float(cosines[self.first, self.second])
 
+    def risk_above_floor(self, cosines: Array) -> float:
+        """The same."""
+        return self.risk(cosines)
+
     def _shifted(self, gradient: Array, by: float) -> Array:
         shifted = gradient.copy()
         shifted[self.first, self.second] += by
@@ -72,7 +89,7 @@ class TiltedProgram:
 
 
 @dataclass(frozen=True, eq=False)
-class TiedProgram:
+class TiedProgram(_Derived):
     """F(S B S') as a function of the Gram matrix B of all members but b, which is `sign` times a.
 
     Attributes
@@ -90,17 +107,17 @@ class TiedProgram:
     sign: float
 
     @cached_property
-    def kept(self) -> np.ndarray:
+    def kept(self) -> npt.NDArray[np.intp]:
         """Groups of the base that B has."""
         return np.delete(np.arange(self.base.sizes.size), self.second)
 
     @cached_property
     def sizes(self) -> Sizes:
-        return self.base.sizes[self.kept]
+        return np.asarray(self.base.sizes[self.kept])
 
     @cached_property
     def count(self) -> Array:
-        return self.base.count[np.ix_(self.kept, self.kept)]
+        return np.asarray(self.base.count[np.ix_(self.kept, self.kept)])
 
     @cached_property
     def _selection(self) -> Array:
@@ -131,6 +148,10 @@ class TiedProgram:
     def risk(self, cosines: Array) -> float:
         """F, without its constant."""
         return self.base.risk_above_floor(self.lift(cosines))
+
+    def risk_above_floor(self, cosines: Array) -> float:
+        """The same."""
+        return self.risk(cosines)
 
     def gradient(self, cosines: Array) -> Array:
         """Half the derivative in B_gh = B_hg."""

@@ -82,6 +82,10 @@ class WeightedProgram:
         # Where there is no pair, log P may be large: a single sample does not occur in its own normaliser.
         return np.where((self.count > 0) & self.anchored[:, None], np.exp(np.minimum(log_p, 0.0)), 0.0)
 
+    def risk_above_floor(self, cosines: Array) -> float:
+        """L: it has no constant to leave out."""
+        return self.risk(cosines)
+
     def gradient(self, cosines: Array) -> Array:
         """(G, G) (P + P' - w~ - w~')/(2 tau n): half the derivative in A_ij = A_ji."""
         excess = self.probabilities(cosines) - np.where(self.count > 0, self.rows, 0.0)
