@@ -4,6 +4,12 @@ from optgeom.collapse.design import Design as Design
 from optgeom.collapse.design import design as design
 from optgeom.collapse.loss_values import LossValues as LossValues
 from optgeom.collapse.loss_values import loss_values as loss_values
+from optgeom.collapse.ranges import Ranges as Ranges
+from optgeom.collapse.ranges import SlackNeeded as SlackNeeded
+from optgeom.collapse.ranges import ranges as ranges
+from optgeom.collapse.ranges import slack_needed as slack_needed
+from optgeom.collapse.relaxation import Relaxation as Relaxation
+from optgeom.collapse.relaxation import relaxation as relaxation
 from optgeom.collapse.scan import Scan as Scan
 from optgeom.collapse.scan import scan as scan
 from optgeom.collapse.sensitivity import sensitivity as sensitivity

@@ -304,7 +304,7 @@ def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | No
         # Convexity: between the two the excess is at most the interpolated one.
         share = (room - inside_excess) / (outside_excess - inside_excess)
         inside += share * (outside - inside)
-    return End(inside, max(outer, inside) if sign > 0 else min(outer, inside))
+    return End(inside, outer)
 
 
 def _by_tilt(path: Path, slack: float, room: float, susceptibility: float | None) -> End:
@@ -333,7 +333,7 @@ def _by_tilt(path: Path, slack: float, room: float, susceptibility: float | None
         bound = path.outer_cosine(point, slack)
         attained = max(attained, inside) if sign > 0 else min(attained, inside)
         outer = min(outer, bound) if sign > 0 else max(outer, bound)
-    return End(attained, max(outer, attained) if sign > 0 else min(outer, attained))
+    return End(attained, outer)
 
 
 def least_excess(frame: Frame, cosine: float, susceptibility: float | None = None) -> Excess:

@@ -224,7 +224,9 @@ class _Optimum:
         self.loss_range = collapsed - whole.risk_above_floor(cosines)
         weight = whole.rows.anchor_weight
         self.weight = weight[whole.groups.index] / float(np.sum(whole.sizes * weight))
-        self.spread = geometry.num_classes > 2 and geometry.rank == geometry.num_classes - 1
+        # Newton for a given cosine needs the rank-one dual: a log-sum, one dimension lost, a force between every two classes.
+        one_lost = geometry.num_classes > 2 and geometry.rank == geometry.num_classes - 1
+        self.spread = one_lost and whole.rows.has_majorizer and bool(whole.forces().all())
 
     def frame(self, first: int, second: int) -> Frame:
         """The frame of a pair of classes."""
@@ -240,7 +242,7 @@ class _Optimum:
     def susceptibilities(self) -> Array | None:
         """(C, C) second-order widths per root of slack, where they exist and are affordable."""
         geometry = self.geometry
-        if not self.spread or geometry.num_classes > SCREENED or not self.program.rows.has_majorizer:
+        if not self.spread or geometry.num_classes > SCREENED:
             return None
         return susceptibilities(ClassMeanProgram.build(geometry.classes, geometry.loss, grouped=False), geometry.gram)
 
@@ -446,8 +448,9 @@ def _pair_range(optimum: _Optimum, pair: tuple[int, int], closest: End, farthest
         first=pair[0],
         second=pair[1],
         angle_deg=_angle(optimum.geometry.cosine(*pair)),
-        closest_deg=ends[0],
-        farthest_deg=ends[1],
+        # Where the ends agree, rounding may put the bound a little inside of what is attained.
+        closest_deg=min(ends[0], ends[2]) if agree else ends[0],
+        farthest_deg=max(ends[1], ends[3]) if agree else ends[1],
         closest_attained_deg=ends[2],
         farthest_attained_deg=ends[3],
         certified=agree,

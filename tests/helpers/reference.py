@@ -20,6 +20,7 @@ from optgeom.realization.weights import Weights
 LIMIT: dict[str, Any] = {"negatives": math.inf, "alpha": 0.0, "negatives_reduction": "mean"}
 
 GOLDEN: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parents[1] / "data" / "golden.json").read_text())
+GOLDEN_2: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "golden-2.json").read_text())
 
 
 def geometry_cases() -> list[dict[str, Any]]:
