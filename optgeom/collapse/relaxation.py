@@ -45,7 +45,8 @@ class Relaxation:
     geometry : Geometry
     kernel : {"network", "free"}
     rates : (k,)
-        Ascending: all of them for small problems, else the slowest ones and the fastest.
+        Ascending: all of them for small problems, else the slowest ones (of equal rates perhaps not every copy) and the
+        fastest.
     motion : (k, C)
         For each rate, how far its mode moves each class mean, relative to the class that moves most.
     stiff : float or None
