@@ -46,7 +46,9 @@ SEARCH_STEPS = 80
 SMALLEST_LOG, LARGEST_LOG = -650.0, 300.0  # of c: beyond, its exponential leaves the floating-point numbers
 LARGEST_MOVE = 4.0  # of log c in one step while the root is not bracketed
 TIED = 1e-10  # distance of a cosine from +-1 that counts as reached: 0.0008 degrees
-NEAR_COLLAPSE = 1e-3  # of a cosine: how closely the last spread geometry is approached before the tilted program is asked
+NEAR_COLLAPSE = (
+    1e-3  # of a cosine: how closely the last spread geometry is approached before the tilted program is asked
+)
 HALVINGS = 6  # halfway points in a row before Newton is given up
 NEARLY_TIED = 0.999  # cosine, of either sign, beyond which it is asked whether the pair reaches +-1 within the slack
 INFEASIBLE = -1e-10  # of the largest eigenvalue: below it Newton's matrix is not the tilted optimum

@@ -383,6 +383,87 @@ def slack_needed(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairExcess:
+    """Least risk above the optimum of a geometry in which one pair has a given angle, as a share of the loss range.
+
+    Attributes
+    ----------
+    first, second : int
+        Class indices.
+    angle_deg : float
+        The angle that was asked for.
+    whole, own : float
+        Of all images, and per image of the two classes.
+    exact : bool
+        False: to second order.
+    """
+
+    first: int
+    second: int
+    angle_deg: float
+    whole: float
+    own: float
+    exact: bool
+
+
+def excess_of_angles(
+    geometry: Geometry, *, pairs: Sequence[tuple[int, int]], angles_deg: Sequence[float], exact: int = 20
+) -> tuple[PairExcess, ...]:
+    r"""What it costs, at least, that a pair of classes has an angle that is not the optimal one.
+
+        min F(A) - F*   over   A positive semidefinite, diag A = 1, A_ij = cos(angle).
+
+    Parameters
+    ----------
+    geometry : Geometry
+        A certified optimum, in any regime but "dimension-limited".
+    pairs : sequence of (int, int)
+        Class indices.
+    angles_deg : sequence of float
+        One angle per pair, 0 to 180 degrees.
+    exact : int
+        Pairs that are solved, those that cost most to second order first; the others are left to second order, where that
+        exists.
+
+    Returns
+    -------
+    tuple of PairExcess
+        In the order of `pairs`.
+    """
+    optimum = _Optimum(geometry)
+
+    def second_order(pair: tuple[int, int], angle: float) -> float | None:
+        chi = optimum.susceptibility(*pair)
+        moved = math.cos(math.radians(angle)) - geometry.cosine(*pair)
+        return None if chi is None else moved**2 / (2 * chi)
+
+    estimates = [second_order(pair, angle) for pair, angle in zip(pairs, angles_deg, strict=True)]
+    own = [
+        math.inf if estimate is None else estimate / optimum.pair_weight(*pair)
+        for estimate, pair in zip(estimates, pairs, strict=True)
+    ]
+    solved = {which for place, which in enumerate(sorted(range(len(own)), key=lambda i: -own[i])) if place < exact}
+    results = []
+    for which, (pair, angle) in enumerate(zip(pairs, angles_deg, strict=True)):
+        estimate = estimates[which]
+        if which in solved or estimate is None:
+            cosine = math.cos(math.radians(angle))
+            estimate = least_excess(optimum.frame(*pair), cosine, optimum.susceptibility(*pair)).attained
+        whole = estimate / optimum.loss_range
+        results.append(
+            PairExcess(
+                first=pair[0],
+                second=pair[1],
+                angle_deg=angle,
+                whole=whole,
+                own=whole / optimum.pair_weight(*pair),
+                exact=which in solved or estimates[which] is None,
+            )
+        )
+    return tuple(results)
+
+
 @dataclass(frozen=True)
 class _Task:
     """What is asked about each pair; this is what workers get."""
@@ -476,7 +557,9 @@ def _chosen(optimum: _Optimum, pairs: Pairs | None) -> list[tuple[int, int]]:
     if pairs is not None:
         indices = [_pair_of_classes(geometry, pair) for pair in pairs]
         if not indices:
-            raise InvalidInputError("`pairs` must hold at least one pair; got none (leave it out for a choice of pairs)")
+            raise InvalidInputError(
+                "`pairs` must hold at least one pair; got none (leave it out for a choice of pairs)"
+            )
         return sorted(dict.fromkeys(indices))
     if geometry.num_classes <= ALL_PAIRS:
         return [(i, j) for i in range(geometry.num_classes) for j in range(i + 1, geometry.num_classes)]

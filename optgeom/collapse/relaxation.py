@@ -75,7 +75,12 @@ class Relaxation:
         return tuple(self.geometry.names[int(which)] for which in order)
 
     def steps(
-        self, *, learning_rate: float, samples: int | None = None, base_temperature: float | None = None, kappa: float = KAPPA
+        self,
+        *,
+        learning_rate: float,
+        samples: int | None = None,
+        base_temperature: float | None = None,
+        kappa: float = KAPPA,
     ) -> float:
         """Steps of constant learning rate in which the slowest displacement falls by the factor e.
 
@@ -102,7 +107,9 @@ class Relaxation:
         if self.kernel == "network":
             return 1.0 / (_checks.real("kappa", kappa, above=0.0) * self.slowest * learning_rate * scale)
         if samples is None:
-            raise InvalidInputError("`samples` must be given for free features; got None (the number of feature vectors)")
+            raise InvalidInputError(
+                "`samples` must be given for free features; got None (the number of feature vectors)"
+            )
         return _checks.integer("samples", samples, at_least=1) / (self.slowest * learning_rate * scale)
 
     def as_dict(self) -> dict[str, Any]:
@@ -146,14 +153,18 @@ def relaxation(geometry: Geometry, *, kernel: Literal["network", "free"] = "netw
     _checks.instance("geometry", geometry, Geometry, "og.solve gives one")
     _checks.choice("kernel", kernel, KERNELS)
     if geometry.bracket is not None:
-        raise IncompatibleError("`geometry` must be an optimum without a limit of dimension; got a bracket (leave `dim` out)")
+        raise IncompatibleError(
+            "`geometry` must be an optimum without a limit of dimension; got a bracket (leave `dim` out)"
+        )
     hessian = _Hessian(geometry)
     weight = geometry.proportions if kernel == "free" else np.ones(geometry.num_classes)
     solve = _dense if hessian.size <= LARGEST_DENSE else _iterative
     rates, modes = solve(hessian, weight)
     motion = np.linalg.norm(modes, axis=2)
     motion /= np.maximum(motion.max(axis=1, keepdims=True), 1e-300)
-    return Relaxation(geometry=geometry, kernel=kernel, rates=rates, motion=motion, stiff=_stiff(geometry, hessian, weight))
+    return Relaxation(
+        geometry=geometry, kernel=kernel, rates=rates, motion=motion, stiff=_stiff(geometry, hessian, weight)
+    )
 
 
 class _Hessian:
@@ -163,7 +174,9 @@ class _Hessian:
         program = ClassMeanProgram.build(geometry.classes, geometry.loss, grouped=False)
         self.means = geometry.prototypes()
         if program.sizes.size != geometry.num_classes:
-            raise IncompatibleError("`geometry` of a full batch with several classes of one row has no rates of its own classes")
+            raise IncompatibleError(
+                "`geometry` of a full batch with several classes of one row has no rates of its own classes"
+            )
         self.gram = np.asarray(geometry.gram)
         gradient = np.where(program.count > 0, program.gradient(self.gram), 0.0)
         self.dual = gradient - np.diag((gradient * self.gram).sum(axis=1))

@@ -372,9 +372,7 @@ def fit_log_dual(program: ClassMeanProgram, cosines: Array) -> Array:
     return np.asarray((rows - float(m @ rows) / (2 * (classes - 1))) / (classes - 2))
 
 
-def solve_pinned(
-    program: ClassMeanProgram, pin: Pin, cosines: Array, log_dual: Array
-) -> tuple[NewtonResult, float]:
+def solve_pinned(program: ClassMeanProgram, pin: Pin, cosines: Array, log_dual: Array) -> tuple[NewtonResult, float]:
     r"""Minimise F with the cosine of one pair fixed, from the solution for another cosine; and the derivative of the minimum.
 
     Where one dimension is lost only, the dual is G'_ij - c T_ij = z_i z_j / 2 with T_ab = T_ba = 1/2 and 0 elsewhere, so

@@ -32,7 +32,9 @@ def frame_of(classes: og.ClassDistribution, loss: og.Loss, pair: tuple[int, int]
     return Frame(program, np.array(geometry.gram), *pair, geometry.certificate.gap, geometry.regime == "spread")
 
 
-@pytest.mark.parametrize("case", GOLDEN_2["ranges"], ids=lambda case: f"{case['law']} {case['pair']} {case['slack_share']}")
+@pytest.mark.parametrize(
+    "case", GOLDEN_2["ranges"], ids=lambda case: f"{case['law']} {case['pair']} {case['slack_share']}"
+)
 def test_golden_ranges_inside_and_outside(case):
     geometry = og.solve(*law(case["law"]))
     found = og.ranges(geometry, slack=case["slack_share"], own=False, pairs=[tuple(case["pair"])]).pairs[0]
@@ -86,9 +88,7 @@ def test_no_descent_leaves_the_range(classes, tau, share, form, seed):
     alpha = 1.0 if form == "ucl" else 0.0
     loss: og.Loss = og.SupCon(temperature=tau)
     if form != "supcon":
-        loss = og.InfoNCE(
-            temperature=tau, negatives=math.inf, alpha=alpha, negatives_reduction="mean", sampling=form
-        )
+        loss = og.InfoNCE(temperature=tau, negatives=math.inf, alpha=alpha, negatives_reduction="mean", sampling=form)
 
     def objective(gram: np.ndarray) -> tuple[float, np.ndarray]:
         return limit_risk(p, tau, alpha, form == "scl", gram)
@@ -208,9 +208,7 @@ def wrong_sign(monkeypatch):
 
 
 def without_slack(monkeypatch):
-    monkeypatch.setattr(
-        Path, "outer_cosine", lambda self, point, slack: near_optimal_outer(self, point, 0.0)
-    )
+    monkeypatch.setattr(Path, "outer_cosine", lambda self, point, slack: near_optimal_outer(self, point, 0.0))
 
 
 def near_optimal_outer(path, point, slack):
@@ -272,9 +270,7 @@ def test_tied_program_is_the_base_at_tied_rows(sign):
             slope = (tied.risk(cosines + moved) - tied.risk(cosines - moved)) / (2 * step)
             assert slope == pytest.approx(pairs * gradient[g, h], rel=1e-6, abs=1e-12)
             change = (tied.gradient(cosines + moved) - tied.gradient(cosines - moved)) / (2 * step)
-            np.testing.assert_allclose(
-                tied.gradient_derivative(cosines)(moved / step), change, rtol=1e-5, atol=1e-9
-            )
+            np.testing.assert_allclose(tied.gradient_derivative(cosines)(moved / step), change, rtol=1e-5, atol=1e-9)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -284,7 +280,13 @@ def test_names_and_records():
     classes = og.ClassDistribution.from_counts({"dog": 50, "cat": 40, "owl": 3})
     near = og.ranges(og.solve(classes, og.SupCon(temperature=0.2)), pairs=[("owl", "dog")])
     assert [(record["first"], record["second"]) for record in near.records()] == [("dog", "owl")]
-    assert set(near.as_dict()["pairs"][0]) >= {"angle_deg", "closest_deg", "farthest_attained_deg", "certified", "exact"}
+    assert set(near.as_dict()["pairs"][0]) >= {
+        "angle_deg",
+        "closest_deg",
+        "farthest_attained_deg",
+        "certified",
+        "exact",
+    }
 
 
 @pytest.mark.parametrize(

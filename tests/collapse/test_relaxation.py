@@ -35,7 +35,12 @@ def test_golden_stiff_mode_of_further_dimensions():
 
 @pytest.mark.parametrize(
     ("tau", "free", "network"),
-    [(0.5, (0.122, 2.9), (6.2e-4, 0.35)), (0.3, None, (2.8e-3, None)), (0.2, None, (8.2e-3, None)), (0.1, None, (3.3e-4, None))],
+    [
+        (0.5, (0.122, 2.9), (6.2e-4, 0.35)),
+        (0.3, None, (2.8e-3, None)),
+        (0.2, None, (8.2e-3, None)),
+        (0.1, None, (3.3e-4, None)),
+    ],
 )
 def test_rates_of_a_long_tail_in_batches(tau, free, network):
     """Theory, section 13: a network's long tail settles fastest at T = .2."""
