@@ -41,7 +41,7 @@ from optgeom.programs.tilted import TiedProgram, TiltedProgram
 from optgeom.solvers.low_rank import solve_low_rank
 from optgeom.solvers.newton import fit_log_dual, solve_pinned
 
-MATCHED = 1e-9  # relative misfit of the excess, or of the cosine, at which a search ends
+MATCHED, NEARLY_MATCHED = 1e-9, 1e-6  # relative misfit at which the search by cosine, and the one by tilt, ends
 SEARCH_STEPS = 80
 SMALLEST_LOG, LARGEST_LOG = -650.0, 300.0  # of c: beyond, its exponential leaves the floating-point numbers
 LARGEST_MOVE = 4.0  # of log c in one step while the root is not bracketed
@@ -259,34 +259,39 @@ def extreme_cosine(frame: Frame, sign: float, slack: float, susceptibility: floa
     room = slack - frame.gap
     if not room > 0:
         return End(frame.cosine, sign)
+    path = Path(frame, sign)
+    start = math.log(math.sqrt(2 * room / susceptibility) if susceptibility else room)
     if frame.spread:
-        end = _by_cosine(Path(frame, sign), slack, room, susceptibility)
-        if end is not None:
-            return end
-    return _by_tilt(Path(frame, sign), slack, room, susceptibility)
+        found = _by_cosine(path, slack, room, susceptibility)
+        if isinstance(found, End):
+            return found
+        if found is not None:
+            start = found.log_strength + min(math.log(room / found.excess), 1.0)
+    return _by_tilt(path, slack, room, start)
 
 
-def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | None) -> End | None:
-    """Newton's method for h(a) = F* + room; None where a geometry on the way has collapsed."""
+def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | None) -> End | _Point | None:
+    """Newton's method for h(a) = F* + room; the last geometry, or None, where those on the way have collapsed."""
     frame, sign = path.frame, path.sign
     farthest = sign * (1.0 - TIED)
     step = math.sqrt(2 * room * susceptibility) if susceptibility else math.inf
     at = frame.cosine + sign * min(step, 0.9 * (1.0 - sign * frame.cosine))
     inside, outside, outer = frame.cosine, None, sign
     inside_excess, outside_excess, collapsed = 0.0, math.inf, farthest
+    last: _Point | None = None
     for _ in range(SEARCH_STEPS):
         point = path.with_cosine(at)
         if point is None:
             # Collapsed, or out of Newton's reach: the root may still lie on this side.
             collapsed = at
             if abs(collapsed - inside) < NEAR_COLLAPSE:
-                return None
+                return last
             at = (inside + collapsed) / 2
             continue
         bound = path.outer_cosine(point, slack)
         outer = min(outer, bound) if sign > 0 else max(outer, bound)
         if point.excess <= room:
-            inside, inside_excess = at, point.excess
+            inside, inside_excess, last = at, point.excess, point
             # Not beyond the root yet: the pair may be able to go all the way.
             if outside is None and path.tied_candidate(point.cosines) <= room:
                 return End(sign, sign)
@@ -309,8 +314,8 @@ def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | No
     return End(inside, outer)
 
 
-def _by_tilt(path: Path, slack: float, room: float, susceptibility: float | None) -> End:
-    """Search for the tilt whose optimum has the excess `room`."""
+def _by_tilt(path: Path, slack: float, room: float, start: float) -> End:
+    """Search for the tilt whose optimum has the excess `room`, from this logarithm of it."""
     frame, sign = path.frame, path.sign
     tied: float | None = None
 
@@ -323,7 +328,6 @@ def _by_tilt(path: Path, slack: float, room: float, susceptibility: float | None
             tied = path.tied_excess()
         return tied is not None and tied <= room
 
-    start = math.log(math.sqrt(2 * room / susceptibility) if susceptibility else room)
     below, above = _search(path, misfit, start, stop, slope=2.0)
     if tied is not None and tied <= room:
         return End(sign, sign)
@@ -391,7 +395,7 @@ def _search(
             below = point
         if off >= 0:
             above = point
-        if abs(off) <= MATCHED:
+        if abs(off) <= NEARLY_MATCHED:
             break
         if last is not None and last[0] != at and last[1] != off:
             slope = (off - last[1]) / (at - last[0])
