@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array
+from optgeom.collapse.batch_noise import batch_deviation
 from optgeom.collapse.near_optimal import End, Excess, Frame, extreme_cosine, least_excess
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.geometry import Geometry
@@ -373,13 +374,14 @@ def slack_needed(
     found = _for_pairs(_Task(geometry, "excess", tolerance_deg, True), optimum, chosen, workers, progress)
     records = tuple(_pair_slack(optimum, pair, found[pair]) for pair in chosen)
     resolution = float(np.spacing(np.float32(abs(geometry.risk)))) / 2
+    deviation = batch_deviation(geometry)
     return SlackNeeded(
         geometry=geometry,
         tolerance_deg=tolerance_deg,
         loss_range=optimum.loss_range,
         pairs=records,
         float32_share=resolution / optimum.loss_range,
-        batch_share=None,
+        batch_share=None if deviation is None else deviation / optimum.loss_range,
     )
 
 

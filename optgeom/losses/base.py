@@ -258,6 +258,27 @@ class Loss(ABC):
         """
         raise IncompatibleError(f"`loss` {self.label()} has no loss of explicit rows (give another loss)")
 
+    def batch_values(self, cosines: Array, images: Array) -> Array | None:
+        """Loss of single batches whose features sit at class means; None where the loss has no batches of a known size.
+
+        Parameters
+        ----------
+        cosines : (C, C)
+            Gram matrix of the class means, in class order.
+        images : (b, C)
+            Images of each class in each batch.
+
+        Returns
+        -------
+        (b,) or None
+        """
+        return None
+
+    @property
+    def images_per_batch(self) -> int | None:
+        """Images of a batch that are drawn independently; None where the loss does not say."""
+        return None
+
     # --- training
 
     def sampled(self, batch: int) -> Loss:

@@ -153,6 +153,13 @@ class SupCon(Loss):
             )
         return (self if classes is None else dataclasses.replace(self, batch_size=rows // self.views)), rows
 
+    def batch_values(self, cosines: Array, images: Array) -> Array | None:
+        return batch_values(cosines, images, self.temperature, self.views, self.singletons)
+
+    @property
+    def images_per_batch(self) -> int | None:
+        return None if self.batch_size == math.inf else int(self.batch_size)
+
     def on_batch(self) -> tuple[Loss, int]:
         return SupConFullBatch(self.temperature, self.views, self.singletons), self.views
 
@@ -300,6 +307,21 @@ class SupConFullBatch(Loss):
                 f"`batch` must be all {num_samples} samples for a full batch; got {batch} (leave it out)"
             )
         return BatchPlan(size=num_samples, views=self.views, everything=True)
+
+
+def batch_values(cosines: Array, images: Array, temperature: float, views: int, singletons: str) -> Array:
+    """(b,) SupCon of batches with `images` (b, C) of each class, all features at class means with these (C, C) cosines.
+
+    An anchor of class i has V n_i - 1 rows of its own class and V n_j of class j beside it.
+    """
+    apart = np.exp((cosines - 1) / temperature)
+    np.fill_diagonal(apart, 0.0)
+    own = views * images - 1.0
+    sums = np.maximum(own, 0.0) + views * (images @ apart)
+    anchors = np.where(own > 0, images, 0.0)
+    total = (anchors * np.log(np.where(anchors > 0, sums, 1.0))).sum(axis=1)
+    number = anchors.sum(axis=1) if singletons == "skip" else images.sum(axis=1)
+    return np.asarray(total / np.maximum(number, 1.0))
 
 
 # What becomes of anchors without a positive, in the middle of a sentence.

@@ -318,3 +318,39 @@ def test_workers_change_nothing():
     one = og.ranges(geometry, progress=lambda part, whole: done.append(part))
     assert done == list(range(1, 7))
     assert og.ranges(geometry, workers=2).pairs == one.pairs
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The noise of a batch mean.
+# --------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("views", "singletons"), [(1, "zero"), (1, "skip"), (2, "zero"), (3, "zero")])
+def test_batch_values_are_the_loss_of_explicit_rows(views, singletons):
+    """Every row written out: SupCon of the anchors over all other rows of the batch."""
+    geometry = og.solve(LONG_TAIL, og.SupCon(temperature=0.4))
+    images = np.array([[3, 1, 2, 1], [4, 0, 0, 0], [1, 1, 1, 1], [0, 2, 1, 4]])
+    loss = og.SupCon(temperature=0.4, batch_size=7, views=views, singletons=singletons)
+    values = loss.batch_values(np.array(geometry.gram), images.astype(float))
+    for counts, value in zip(images, values, strict=True):
+        labels = np.repeat(np.arange(4), counts * views)
+        logits = geometry.gram[np.ix_(labels, labels)] / 0.4
+        terms = []
+        for anchor, label in enumerate(labels):
+            others = np.delete(np.arange(labels.size), anchor)
+            positives = others[labels[others] == label]
+            if positives.size:
+                denominator = np.log(np.exp(logits[anchor, others]).sum())
+                terms.append(np.mean(denominator - logits[anchor, positives]))
+            elif singletons == "zero":
+                terms.append(0.0)
+        assert value == pytest.approx(np.mean(terms) if terms else 0.0, abs=1e-12)
+
+
+def test_mean_of_batch_values_is_the_risk_and_their_noise_is_reported():
+    loss = og.SupCon(temperature=0.5, batch_size=32)
+    geometry = og.solve(LONG_TAIL, loss)
+    images = np.random.default_rng(5).multinomial(32, geometry.proportions, size=40_000).astype(float)
+    values = loss.batch_values(np.array(geometry.gram), images)
+    assert values.mean() == pytest.approx(geometry.risk, abs=4 * values.std() / 200)
+    needed = og.slack_needed(geometry, pairs=[(0, 1)])
+    assert needed.batch_share * needed.loss_range == pytest.approx(values.std(), rel=0.05)
+    assert og.slack_needed(og.solve(LONG_TAIL, og.SupCon(temperature=0.5)), pairs=[(0, 1)]).batch_share is None
