@@ -10,6 +10,8 @@ from optgeom.collapse.ranges import ranges as ranges
 from optgeom.collapse.ranges import slack_needed as slack_needed
 from optgeom.collapse.relaxation import Relaxation as Relaxation
 from optgeom.collapse.relaxation import relaxation as relaxation
+from optgeom.collapse.saddles import Saddles as Saddles
+from optgeom.collapse.saddles import saddles as saddles
 from optgeom.collapse.scan import Scan as Scan
 from optgeom.collapse.scan import scan as scan
 from optgeom.collapse.sensitivity import sensitivity as sensitivity

@@ -1,0 +1,73 @@
+"""Saddles of lower rank: the figures of the theory, and descents that leave them at the predicted rate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import optgeom as og
+from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.solvers.limited import best_class_means
+
+TEN = og.ClassDistribution.from_counts([200, 120, 72, 43, 26, 15, 9, 6, 3, 2])
+
+
+@pytest.mark.parametrize(
+    ("tau", "rank", "eigenvalue"),
+    [(0.5, 5, -6.0e-3), (0.5, 6, -2.3e-3), (0.5, 7, -6.6e-4), (0.5, 8, -1.8e-4), (0.3, 8, -5.6e-4), (0.2, 8, -1.4e-3)],
+)
+def test_least_eigenvalues_of_the_theory(tau, rank, eigenvalue):
+    """Section 24: ten classes in batches of fixed composition."""
+    saddle = og.saddles(TEN, og.SupConFullBatch(temperature=tau), ranks=(rank,)).saddles[0]
+    assert saddle.least_eigenvalue == pytest.approx(eigenvalue, rel=0.03)
+    assert saddle.excess > 0
+
+
+def test_dimensions_open_more_slowly_one_after_the_other():
+    found = og.saddles(TEN, og.SupConFullBatch(temperature=0.5))
+    assert [saddle.rank for saddle in found.saddles] == list(range(1, 9))
+    assert np.all(np.diff([saddle.excess for saddle in found.saddles]) < 0)
+    assert np.all(np.diff([saddle.growth for saddle in found.saddles[3:]]) < 0)
+    assert found.slowest.rank == 8
+    assert set(found.slowest.classes) <= {"7", "8", "9"}
+    assert found.slowest.classes[0] == "9"
+
+
+def test_a_collapsed_optimum_of_rank_one_has_no_saddles():
+    found = og.saddles(og.ClassDistribution.from_counts([1000, 10, 10]), og.SupCon(temperature=1.0))
+    assert len(found) == 0
+    assert found.slowest is None
+
+
+@pytest.mark.parametrize(("counts", "tau", "rank"), [([60, 30, 20, 10], 0.5, 2), ([100, 60, 30, 20, 10], 0.3, 3)])
+def test_descent_leaves_at_the_predicted_rate(counts, tau, rank):
+    """A tiny component in a new dimension grows by exp(2 |zeta| s): gradient flow of class means, dV/ds = -dF/dV."""
+    classes, loss = og.ClassDistribution.from_counts(counts), og.SupCon(temperature=tau)
+    saddle = og.saddles(classes, loss, ranks=(rank,)).saddles[0]
+    program = ClassMeanProgram.build(classes, loss, grouped=False)
+    cosines, _, _ = best_class_means(program, np.array(og.solve(classes, loss).gram), rank)
+    values, axes = np.linalg.eigh(cosines)
+    means = axes[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0))
+    means = np.column_stack([means, 1e-6 * np.random.default_rng(0).standard_normal(len(counts))])
+    p = np.array(counts) / sum(counts)
+    sizes, times, step = [], [], 0.02
+    for count in range(int(9 / (2 * abs(saddle.least_eigenvalue)) / step)):
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        gram = means @ means.T
+        terms = p[None, :] * np.exp((gram - 1) / tau)
+        share = p[:, None] * terms / terms.sum(axis=1, keepdims=True) / tau
+        np.fill_diagonal(share, 0.0)
+        force = (share + share.T) @ means
+        force -= (force * means).sum(axis=1, keepdims=True) * means
+        means = means - step * force
+        sizes.append(np.linalg.norm(means[:, -1]))
+        times.append(count * step)
+    # The rows are kept where the new dimension is still small and its slowest part alone is left.
+    window = (np.array(sizes) < 1e-2) & (np.array(times) > times[-1] / 3)
+    measured = np.polyfit(np.array(times)[window], np.log(np.array(sizes)[window]), 1)[0]
+    assert measured == pytest.approx(2 * abs(saddle.least_eigenvalue), rel=0.1)
+
+
+def test_wrong_ranks():
+    with pytest.raises(og.InvalidInputError, match="`ranks` must be"):
+        og.saddles(TEN, og.SupCon(temperature=0.5), ranks=(9,))
