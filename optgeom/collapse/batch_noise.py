@@ -1,8 +1,8 @@
 r"""How much the loss of one batch varies at the optimum, from the classes that it happens to hold.
 
-The loss of a batch of N images drawn independently has the risk as its mean and, with features at their class means, depends
-on its class counts alone. Its standard deviation is estimated from simulated counts; a value averaged over b batches has 1/sqrt(b)
-of it. What within-class noise of real features adds comes on top.
+The loss of a batch of N images drawn independently has the risk as its mean and, with features at their class means,
+depends on its class counts alone. Its standard deviation is estimated from simulated counts; a value averaged over b
+batches has 1/sqrt(b) of it. What within-class noise of real features adds comes on top.
 """
 
 from __future__ import annotations

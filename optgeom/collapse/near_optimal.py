@@ -2,21 +2,22 @@ r"""Near-optimal geometries: how far one cosine can move while the risk stays wi
 
     greatest / least A_ab   over   { A positive semidefinite, diag A = 1, F(A) <= F* + slack }.
 
-The least risk h(a) of the geometries with A_ab = a is convex in a, with its minimum F* at the optimal cosine, so each end is the
-root of h(a) = F* + slack on its side. Its derivative is the tilt c for which the geometry at a minimises F(A) - c A_ab
-(`programs.tilted`), so Newton's method has it for nothing.
+The least risk h(a) of the geometries with A_ab = a is convex in a, with its minimum F* at the optimal cosine, so each
+end is the root of h(a) = F* + slack on its side. Its derivative is the tilt c for which the geometry at a minimises
+F(A) - c A_ab (`programs.tilted`), so Newton's method has it for nothing.
 
-*From inside* the geometry at a is near-optimal itself. *From outside*, for ANY c > 0, ANY matrix in the set and any lower
-bound L_c <= min F_c of the tilted program,
+*From inside* the geometry at a is near-optimal itself. *From outside*, for ANY c > 0, ANY matrix in the set and any
+lower bound L_c <= min F_c of the tilted program,
 
     A_ab = (F(A) - F_c(A)) / c <= (F* + slack - L_c) / c,
 
 so a range is proved whatever the solver did; the two ends differ by the square of what the search left over. Both ends
 are returned, and a range counts as certified where they agree.
 
-Where one dimension is lost only, Newton on the rank-one dual solves for a given cosine (`solve_pinned`). Elsewhere the low-rank
-method minimises the tilted program, and the search is for its c. The cosine 1 is then reached at a finite c (the pair merges, and
-moving on costs nothing more), -1 only as c grows without limit; the excess at which that happens comes from the tied program.
+Where one dimension is lost only, Newton on the rank-one dual solves for a given cosine (`solve_pinned`). Elsewhere the
+low-rank method minimises the tilted program, and the search is for its c. The cosine 1 is then reached at a finite c
+(the pair merges, and moving on costs nothing more), -1 only as c grows without limit; the excess at which that happens
+comes from the tied program.
 
 The *least excess of an angle* is h - F* at its cosine; L_c + c cos bounds it from below.
 """
@@ -170,9 +171,9 @@ class Path:
         return _Point(log_strength, cosines, self.excess(cosines), float(cosines[frame.first, frame.second]))
 
     def with_cosine(self, cosine: float) -> _Point | None:
-        """The least-risk geometry with this cosine of the pair, by Newton's method; None where it fails or has collapsed.
+        """The least-risk geometry with this cosine of the pair, by Newton's method.
 
-        Where Newton diverges, halfway points lead there.
+        Where Newton diverges, halfway points lead there. None where that fails too, or the geometry has collapsed.
         """
         if self._log_dual is None:
             return None
@@ -193,7 +194,7 @@ class Path:
         return _Point(math.log(self.sign * strength), self._cosines, self.excess(self._cosines), cosine)
 
     def tied_candidate(self, cosines: Array) -> float:
-        """Excess of the geometry in which both classes move to the line halfway between them, everything else unmoved."""
+        """Excess of the geometry in which both classes move to the line halfway between them, and nothing else does."""
         frame, sign = self.frame, self.sign
         first, second = frame.first, frame.second
         length = math.sqrt(2 * (1 + sign * float(cosines[first, second])))
@@ -379,8 +380,8 @@ def _search(
 ) -> tuple[_Point | None, _Point | None]:
     """Points on either side of the root of a non-decreasing misfit of log c, as close as rounding allows.
 
-    Steps with the last secant slope; once the root is bracketed they stay inside, and halve the bracket where the secant
-    has not done so for three steps.
+    Steps with the last secant slope; once the root is bracketed they stay inside, and halve the bracket where the
+    secant has not done so for three steps.
     """
     below: _Point | None = None
     above: _Point | None = None

@@ -1,38 +1,30 @@
 r"""ranges, slack_needed: what the loss determines about each angle, and how closely it must be minimised to fix them.
 
 At the temperatures in use the risk is so flat that its optimum alone says little: a network with a tiny excess risk may
-have quite other angles. `ranges` gives, for each pair of classes, all angles that geometries within a slack of the optimum
-have; `slack_needed` turns the question round.
+have quite other angles. `ranges` gives, for each pair of classes, all angles that geometries within a slack of the
+optimum have; `slack_needed` turns the question round.
 
-*Loss range*: collapsed minus optimal value, F(11') - F*. *Slack*: a share of it. *Own slack* of a pair: the same per image of
-its two classes, slack x (r_i + r_j) with the anchor weights r of the two: a rare pair can merge at hardly any cost to the mean
-risk, while for its own images it is the whole loss.
+*Loss range*: collapsed minus optimal value, F(11') - F*. *Slack*: a share of it. *Own slack* of a pair: the same per
+image of its two classes, slack x (r_i + r_j) with the anchor weights r of the two: a rare pair can merge at hardly any
+cost to the mean risk, while for its own images it is the whole loss.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from optgeom import _checks
-from optgeom._numerics import Array
 from optgeom.collapse.batch_noise import batch_deviation
-from optgeom.collapse.near_optimal import End, Excess, Frame, extreme_cosine, least_excess
-from optgeom.errors import IncompatibleError, InvalidInputError
+from optgeom.collapse.near_optimal import End, Excess, extreme_cosine, least_excess
+from optgeom.collapse.paired_optimum import PairedOptimum, Pairs, choose_pairs
 from optgeom.geometry import Geometry
 from optgeom.inputs import parallel
-from optgeom.programs.class_mean import ClassMeanProgram
-from optgeom.solvers.newton import susceptibilities
 
-ALL_PAIRS = 30  # classes up to which every pair gets an exact range
-CHOSEN = 10  # pairs of each kind (closest, rarest, widest) beyond that
-SCREENED = 1000  # classes up to which all pairs are screened to second order: two matrices of twice as many rows
 AGREEMENT_DEG = 1e-3  # of the attained and the outer end of a certified range
 REMEDY = "run again: nothing was kept"
 
@@ -136,8 +128,8 @@ class PairSlack:
     angle_deg : float
         At the optimum.
     whole, own : float
-        Least excess of a geometry whose angle is off by the tolerance, as a share of the loss range: of all images, and per
-        image of the two classes.
+        Least excess of a geometry whose angle is off by the tolerance, as a share of the loss range: of all images, and
+        per image of the two classes.
     whole_lower : float
         No geometry that is off by the tolerance comes closer than this.
     """
@@ -161,8 +153,8 @@ class SlackNeeded:
     loss_range : float
     pairs : tuple of PairSlack
     float32_share : float
-        Half a unit in the last place of the optimal risk in single precision, as a share of the loss range: a loss curve
-        cannot show less. (Its gradient keeps relative precision.)
+        Half a unit in the last place of the optimal risk in single precision, as a share of the loss range: a loss
+        curve cannot show less. (Its gradient keeps relative precision.)
     batch_share : float or None
         Standard deviation of the mean loss of one batch at the optimum, as a share of the loss range; None for losses
         without batches of a known size.
@@ -200,74 +192,6 @@ class SlackNeeded:
         }
 
 
-Pairs = Sequence[tuple[str | int, str | int]]
-
-
-class _Optimum:
-    """A certified geometry as a program, with one frame for each pair of groups."""
-
-    def __init__(self, geometry: Geometry) -> None:
-        _checks.instance("geometry", geometry, Geometry, hint="og.solve gives one")
-        if geometry.bracket is not None:
-            raise IncompatibleError(
-                "`geometry` must be an optimum without a limit of dimension; got a bracket (in fewer dimensions than classes - 1 "
-                "optimal geometries are one of many, and have no ranges)"
-            )
-        if not geometry.certificate.certified:
-            raise InvalidInputError("`geometry` must be certified; got one that is not (solve it again, more loosely)")
-        self.geometry = geometry
-        whole = ClassMeanProgram.build(geometry.classes, geometry.loss)
-        if whole.sizes.size != geometry.group_sizes.size:
-            whole = ClassMeanProgram.build(geometry.classes, geometry.loss, grouped=False)
-        self.program = whole
-        cosines = geometry.group_cosines.copy()
-        collapsed = whole.risk_above_floor(np.ones_like(cosines))
-        self.loss_range = collapsed - whole.risk_above_floor(cosines)
-        weight = whole.rows.anchor_weight
-        self.weight = weight[whole.groups.index] / float(np.sum(whole.sizes * weight))
-        # Newton for a given cosine needs the rank-one dual: a log-sum, one dimension lost, a force between every two classes.
-        one_lost = geometry.num_classes > 2 and geometry.rank == geometry.num_classes - 1
-        self.spread = one_lost and whole.rows.has_majorizer and bool(whole.forces().all())
-
-    def frame(self, first: int, second: int) -> Frame:
-        """The frame of a pair of classes."""
-        program, source = self.program.with_apart((first, second))
-        cosines = self.geometry.group_cosines[np.ix_(source, source)].copy()
-        single = program.sizes == 1
-        cosines[single, single] = 1.0
-        index = program.groups.index
-        pair = int(index[first]), int(index[second])
-        return Frame(program, cosines, *pair, gap=self.geometry.certificate.gap, spread=self.spread)
-
-    @functools.cached_property
-    def susceptibilities(self) -> Array | None:
-        """(C, C) second-order widths per root of slack, where they exist and are affordable."""
-        geometry = self.geometry
-        if not self.spread or geometry.num_classes > SCREENED:
-            return None
-        return susceptibilities(ClassMeanProgram.build(geometry.classes, geometry.loss, grouped=False), geometry.gram)
-
-    def susceptibility(self, first: int, second: int) -> float | None:
-        """That of one pair; None where it is not known."""
-        known = self.susceptibilities
-        value = None if known is None else float(known[first, second])
-        return value if value is not None and value > 0 else None
-
-    def pair_weight(self, first: int, second: int) -> float:
-        """r_i + r_j: share of the risk that is about the images of the two classes; 1 where they have no anchors."""
-        return float(self.weight[first] + self.weight[second]) or 1.0
-
-    def representatives(self, pairs: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
-        """For each pair of classes, the first listed pair of the same two groups: equal classes have equal ranges."""
-        index = self.program.groups.index
-        first_of: dict[tuple[int, ...], tuple[int, int]] = {}
-        stand_in = {}
-        for pair in pairs:
-            groups = tuple(sorted((int(index[pair[0]]), int(index[pair[1]]))))
-            stand_in[pair] = first_of.setdefault(groups, pair)
-        return stand_in
-
-
 def ranges(
     geometry: Geometry,
     *,
@@ -292,8 +216,8 @@ def ranges(
     own : bool
         Count the excess per image of the two classes of a pair (the default), or of all images.
     pairs : sequence of (name, name) or (index, index), optional
-        Pairs with exact ranges. By default all of up to 30 classes; else the 10 closest, the 10 of the rarest classes, and
-        the 10 that are widest to second order.
+        Pairs with exact ranges. By default all of up to 30 classes; else the 10 closest, the 10 of the rarest classes,
+        and the 10 that are widest to second order.
     tolerance_deg : float
         A range narrower than this on both sides counts as determined (`Ranges.determined`).
     workers : int
@@ -308,7 +232,8 @@ def ranges(
     Raises
     ------
     InvalidInputError
-        A value outside its domain, an unknown class, a geometry that is not certified, or that is less exact than the slack.
+        A value outside its domain, an unknown class, a geometry that is not certified, or that is less exact than the
+        slack.
     IncompatibleError
         A geometry in fewer dimensions than its optimum needs.
 
@@ -317,14 +242,15 @@ def ranges(
     >>> import optgeom as og
     >>> geometry = og.solve(og.ClassDistribution.from_counts([5000, 1500, 400, 100]), og.SupCon(temperature=0.1))
     >>> pair = og.ranges(geometry, slack=1e-6, own=False, pairs=[(0, 1)]).pairs[0]
-    >>> print(f"{pair.angle_deg:.2f} degrees at the optimum, {pair.closest_deg:.2f} to {pair.farthest_deg:.2f} within the slack")
+    >>> ends = f"{pair.closest_deg:.2f} to {pair.farthest_deg:.2f}"
+    >>> print(f"{pair.angle_deg:.2f} degrees at the optimum, {ends} within the slack")
     114.05 degrees at the optimum, 107.25 to 123.30 within the slack
     """
     _checks.real("slack", slack, above=0.0, hint="a share of the loss range, such as 1e-3")
     _checks.real("tolerance_deg", tolerance_deg, above=0.0, hint="degrees, such as 2")
     workers = _checks.integer("workers", workers, at_least=1, hint="1 works in this process")
-    optimum = _Optimum(geometry)
-    chosen = _chosen(optimum, pairs)
+    optimum = PairedOptimum(geometry)
+    chosen = choose_pairs(optimum, pairs)
     found = _for_pairs(_Task(geometry, "range", slack, own), optimum, chosen, workers, progress)
     records = tuple(_pair_range(optimum, pair, *found[pair]) for pair in chosen)
     return Ranges(
@@ -369,8 +295,8 @@ def slack_needed(
     """
     _checks.real("tolerance_deg", tolerance_deg, above=0.0, hint="degrees, such as 2")
     workers = _checks.integer("workers", workers, at_least=1, hint="1 works in this process")
-    optimum = _Optimum(geometry)
-    chosen = _chosen(optimum, pairs)
+    optimum = PairedOptimum(geometry)
+    chosen = choose_pairs(optimum, pairs)
     found = _for_pairs(_Task(geometry, "excess", tolerance_deg, True), optimum, chosen, workers, progress)
     records = tuple(_pair_slack(optimum, pair, found[pair]) for pair in chosen)
     resolution = float(np.spacing(np.float32(abs(geometry.risk)))) / 2
@@ -425,15 +351,15 @@ def excess_of_angles(
     angles_deg : sequence of float
         One angle per pair, 0 to 180 degrees.
     exact : int
-        Pairs that are solved, those that cost most to second order first; the others are left to second order, where that
-        exists.
+        Pairs that are solved, those that cost most to second order first; the others are left to second order, where
+        that exists.
 
     Returns
     -------
     tuple of PairExcess
         In the order of `pairs`.
     """
-    optimum = _Optimum(geometry)
+    optimum = PairedOptimum(geometry)
 
     def second_order(pair: tuple[int, int], angle: float) -> float | None:
         chi = optimum.susceptibility(*pair)
@@ -478,7 +404,7 @@ class _Task:
 
 def _for_pairs(
     task: _Task,
-    optimum: _Optimum,
+    optimum: PairedOptimum,
     pairs: Sequence[tuple[int, int]],
     workers: int,
     progress: Callable[[int, int], None] | None,
@@ -503,11 +429,11 @@ def _for_pairs(
 
 def _answers(unit: tuple[_Task, list[tuple[int, int]]]) -> dict[tuple[int, int], Any]:
     task, pairs = unit
-    optimum = _Optimum(task.geometry)
+    optimum = PairedOptimum(task.geometry)
     return {pair: _answer(task, optimum, pair) for pair in pairs}
 
 
-def _answer(task: _Task, optimum: _Optimum, pair: tuple[int, int]) -> Any:
+def _answer(task: _Task, optimum: PairedOptimum, pair: tuple[int, int]) -> Any:
     frame, chi = optimum.frame(*pair), optimum.susceptibility(*pair)
     if task.what == "range":
         slack = task.value * optimum.loss_range * (optimum.pair_weight(*pair) if task.own else 1.0)
@@ -524,7 +450,7 @@ def _angle(cosine: float) -> float:
     return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
 
-def _pair_range(optimum: _Optimum, pair: tuple[int, int], closest: End, farthest: End) -> PairRange:
+def _pair_range(optimum: PairedOptimum, pair: tuple[int, int], closest: End, farthest: End) -> PairRange:
     ends = [_angle(end) for end in (closest.outer, farthest.outer, closest.attained, farthest.attained)]
     agree = abs(ends[0] - ends[2]) <= AGREEMENT_DEG and abs(ends[1] - ends[3]) <= AGREEMENT_DEG
     return PairRange(
@@ -541,7 +467,7 @@ def _pair_range(optimum: _Optimum, pair: tuple[int, int], closest: End, farthest
     )
 
 
-def _pair_slack(optimum: _Optimum, pair: tuple[int, int], excess: Excess) -> PairSlack:
+def _pair_slack(optimum: PairedOptimum, pair: tuple[int, int], excess: Excess) -> PairSlack:
     whole = excess.attained / optimum.loss_range
     return PairSlack(
         first=pair[0],
@@ -551,51 +477,3 @@ def _pair_slack(optimum: _Optimum, pair: tuple[int, int], excess: Excess) -> Pai
         own=whole / optimum.pair_weight(*pair),
         whole_lower=excess.lower / optimum.loss_range,
     )
-
-
-def _chosen(optimum: _Optimum, pairs: Pairs | None) -> list[tuple[int, int]]:
-    """Pairs of class indices, each once, in order."""
-    geometry = optimum.geometry
-    if pairs is not None:
-        indices = [_pair_of_classes(geometry, pair) for pair in pairs]
-        if not indices:
-            raise InvalidInputError(
-                "`pairs` must hold at least one pair; got none (leave it out for a choice of pairs)"
-            )
-        return sorted(dict.fromkeys(indices))
-    if geometry.num_classes <= ALL_PAIRS:
-        return [(i, j) for i in range(geometry.num_classes) for j in range(i + 1, geometry.num_classes)]
-    closest = [(pair.first, pair.second) for pair in geometry.closest_pairs(3 * CHOSEN)]
-    rarest = np.argsort(optimum.weight, kind="stable")[: 2 * CHOSEN]
-    rare = [(int(min(i, j)), int(max(i, j))) for place, i in enumerate(rarest) for j in rarest[place + 1 :]]
-    rare.sort(key=lambda pair: optimum.pair_weight(*pair))
-    widths = optimum.susceptibilities
-    widest: list[tuple[int, int]] = []
-    if widths is not None:
-        left, right = np.triu_indices(geometry.num_classes, 1)
-        order = np.argsort(-widths[left, right], kind="stable")[: 3 * CHOSEN]
-        widest = [(int(left[which]), int(right[which])) for which in order]
-    # The rarest classes are often the closest and the widest as well: each kind adds pairs that are not there yet.
-    chosen: dict[tuple[int, int], None] = {}
-    for candidates in (closest, rare, widest):
-        fresh = [pair for pair in candidates if pair not in chosen]
-        chosen.update(dict.fromkeys(fresh[:CHOSEN]))
-    return sorted(chosen)
-
-
-def _pair_of_classes(geometry: Geometry, pair: tuple[str | int, str | int]) -> tuple[int, int]:
-    """Indices of a pair given by names or by indices."""
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise InvalidInputError(f"`pairs` must hold pairs of classes; got {pair!r} (two names, or two indices)")
-    first, second = (_class_index(geometry, value) for value in pair)
-    if first == second:
-        raise InvalidInputError(f"`pairs` must hold pairs of different classes; got {pair!r}")
-    return min(first, second), max(first, second)
-
-
-def _class_index(geometry: Geometry, value: str | int) -> int:
-    if isinstance(value, str):
-        if value not in geometry.names:
-            raise InvalidInputError(f"`pairs` must name classes of the geometry; got {value!r}")
-        return geometry.names.index(value)
-    return _checks.index("pairs", value, geometry.num_classes)

@@ -1,15 +1,16 @@
 r"""relaxation: how fast angles settle in training, mode by mode, and which classes settle last.
 
-Gradient flow of the class means v_i (unit rows) near the optimum, linearised on the tangent space of the spheres in rank(A)
-dimensions, moves a mode x at its own rate:
+Gradient flow of the class means v_i (unit rows) near the optimum, linearised on the tangent space of the spheres in
+rank(A) dimensions, moves a mode x at its own rate:
 
-    free features:   Hess x = rate Diag(lam) x       (a sample moves by minus its own gradient; class i holds a share lam_i),
-    network:         Hess x = rate x                 (samples share weights: to first order class means move by -kappa dF/dV).
+    free features:   Hess x = rate Diag(lam) x    (a sample moves by minus its gradient; a share lam_i is of class i),
+    network:         Hess x = rate x              (samples share weights: means move by -kappa dF/dV to first order).
 
 Times are in units of learning rate x steps / number of samples (free features), or of kappa x the sum of learning rates
-(network: kappa is a property of the network and its optimiser, of the order of 1000 for Adam and a small MLP; it is measured,
-not derived). A factor T / T_base in front of the loss multiplies the rates. Rotations of all means are d (d - 1) / 2 modes of
-rate 0 and are left out. Each further dimension adds C - 1 rotations and one stiff mode x ~ z / lam of rate sum z_i^2 / lam_i.
+(network: kappa is a property of the network and its optimiser, of the order of 1000 for Adam and a small MLP; it is
+measured, not derived). A factor T / T_base in front of the loss multiplies the rates. Rotations of all means are
+d(d-1)/2 modes of rate 0 and are left out. Each further dimension adds C - 1 rotations and one stiff mode x ~ z / lam of
+rate sum z_i^2 / lam_i.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ class _Hessian:
     @property
     def size(self) -> int:
         """Dimension of the tangent space."""
-        return self.classes * max(self.dim - 1, 0)
+        return int(self.classes * max(self.dim - 1, 0))
 
     def project(self, moves: Array) -> Array:
         """Component orthogonal to each mean."""
@@ -236,8 +237,8 @@ def _dense(hessian: _Hessian, weight: Array) -> tuple[Array, Array]:
 def _iterative(hessian: _Hessian, weight: Array) -> tuple[Array, Array]:
     """The slowest rates and the fastest one, by Lanczos on W^(-1/2) H W^(-1/2) and on its pseudo-inverse.
 
-    A product with the pseudo-inverse is a conjugate-gradient solve of a consistent singular system: right-hand sides are
-    kept orthogonal to the rotations, and solutions in the metric W of the weights.
+    A product with the pseudo-inverse is a conjugate-gradient solve of a consistent singular system: right-hand sides
+    are kept orthogonal to the rotations, and solutions in the metric W of the weights.
     """
     from scipy.sparse.linalg import LinearOperator, cg, eigsh
 

@@ -1,13 +1,13 @@
 r"""saddles: the lower-dimensional geometries at which training stalls, known before it starts.
 
-For k = 1, ..., rank - 1 let A_k be the best geometry in k dimensions that is found. It is a critical point of the risk in any
-dimension, and its dual Z = G' - Diag nu has a negative eigenvalue: along its eigenvector w a further dimension opens as
+For k = 1, ..., rank - 1 let A_k be the best geometry in k dimensions that is found. It is a critical point of the risk
+in any dimension, and its dual Z = G' - Diag nu has a negative eigenvalue: along its eigenvector w a dimension opens as
 
     dw/ds = -2 kappa Z w,        (eigenvalue of the Gram matrix) ~ exp( 4 kappa |zeta| s ),
 
-s the sum of learning rates and kappa the class-mean kernel of the network (see `relaxation`). The classes with the largest entries of w
-are those that come apart last. Dimensions open one at a time, and |zeta| shrinks with each: a long tail can look merged for
-thousands of steps although the optimum keeps it apart.
+s the sum of learning rates and kappa the class-mean kernel of the network (see `relaxation`). The classes with the
+largest entries of w are those that come apart last. Dimensions open one at a time, and |zeta| shrinks with each: a long
+tail can look merged for thousands of steps although the optimum keeps it apart.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Saddle:
 
     @property
     def growth(self) -> float:
-        """Rate 4 |zeta| of the new eigenvalue of the Gram matrix per unit of kappa x learning rate; 0 without an escape."""
+        """Rate 4 |zeta| at which the new eigenvalue of the Gram matrix grows, per unit of kappa x learning rate."""
         return 4 * max(0.0, -self.least_eigenvalue)
 
     def as_dict(self) -> dict[str, Any]:
@@ -107,7 +107,8 @@ def saddles(classes: ClassDistribution, loss: Loss, *, ranks: tuple[int, ...] | 
     classes : ClassDistribution
     loss : Loss
     ranks : tuple of int, optional
-        Numbers of dimensions, 1 to the rank of the optimum minus 1. All of them by default, where they are at most 30; else the last 10.
+        Numbers of dimensions, 1 to the rank of the optimum minus 1. All of them by default, where they are at most 30;
+        else the last 10.
 
     Returns
     -------
@@ -126,8 +127,8 @@ def saddles(classes: ClassDistribution, loss: Loss, *, ranks: tuple[int, ...] | 
     >>> import optgeom as og
     >>> classes = og.ClassDistribution.from_counts([200, 120, 72, 43, 26, 15, 9, 6, 3, 2])
     >>> last = og.saddles(classes, og.SupConFullBatch(temperature=0.5), ranks=(8,)).saddles[0]
-    >>> print(f"rank {last.rank}: least eigenvalue {last.least_eigenvalue:.1e}, classes {', '.join(last.classes)} come apart last")
-    rank 8: least eigenvalue -1.8e-04, classes 9, 8 come apart last
+    >>> print(f"least eigenvalue {last.least_eigenvalue:.1e}: classes {', '.join(last.classes)} come apart last")
+    least eigenvalue -1.8e-04: classes 9, 8 come apart last
     """
     geometry = solve(classes, loss)
     if ranks is None:

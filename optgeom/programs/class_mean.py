@@ -85,8 +85,10 @@ class ClassMeanProgram:
         return float(np.sum(np.where(weight > 0, weight * value, 0.0)))
 
     def risk_above_floor(self, cosines: Array) -> float:
-        """F minus what is left of it when all cosines with other classes are far below 1: a difference of such values keeps
-        the digits that F itself loses beside its constant."""
+        """F minus its constant, what is left of it when all cosines with other classes are far below 1.
+
+        A difference of such values keeps the digits that F itself loses beside the constant.
+        """
         above = self.rows.value_above_floor(self.exponents(cosines))
         weight = self.sizes * self.rows.anchor_weight
         return float(np.sum(np.where(weight > 0, weight * above, 0.0)))

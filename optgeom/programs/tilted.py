@@ -1,11 +1,12 @@
 r"""Two programs made of another one: its objective tilted towards one cosine, and two of its members tied together.
 
-The *tilted* program minimises F(A) - c A_ab for one pair of groups a, b of one member each. It is as convex as F, and its
-gradient differs by a constant in two entries, so every solver and every bound applies. The minimiser A_c for c from 0 to
-infinity traces the geometries that have the greatest cosine A_ab among all of their risk (c < 0: the least cosine).
+The *tilted* program minimises F(A) - c A_ab for one pair of groups a, b of one member each. It is as convex as F, and
+its gradient differs by a constant in two entries, so every solver and every bound applies. The minimiser A_c for c from
+0 to infinity traces the geometries that have the greatest cosine A_ab among all of their risk (c < 0: the least
+cosine).
 
-The *tied* program minimises F over the geometries in which member b is member a, or its mirror image: A = S B S' with one
-entry 1, or one entry -1, in row b of S. It is where the tilted program ends when the pair has come together.
+The *tied* program minimises F over the geometries in which member b is member a, or its mirror image: A = S B S' with
+one entry 1, or one entry -1, in row b of S. It is where the tilted program ends when the pair has come together.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def solve_newton(
     cosines, log_dual : (G, G) and (G,), optional
         A starting point, e.g. the solution of a nearby program.
     pin : (int, int, float), optional
-        Groups a and b of one member each, and the cosine that they keep: minimise F among the matrices with A_ab = cosine.
+        Groups a and b of one member each, and the cosine that they keep: minimise F where A_ab = cosine.
     """
     start = simplex(program) if cosines is None else cosines
     tolerance = 8 * EPS * float(program.sizes.max())
@@ -360,10 +360,10 @@ def solve_by_homotopy(program: ClassMeanProgram) -> NewtonResult:
 
 
 def fit_log_dual(program: ClassMeanProgram, cosines: Array) -> Array:
-    """(G,) y with exp(y_i + y_j) nearest to 2 G'_ij in the least squares of logarithms: log z at an optimum of rank C - 1.
+    """(G,) y with exp(y_i + y_j) nearest to 2 G'_ij in least squares of logarithms.
 
-    The normal equations of y_i + y_j = log 2 G'_ij over all pairs give y_i = (R_i - S)/(C - 2), with the row sums R of the
-    right-hand side and S = sum R / (2 (C - 1)). Needs C >= 3.
+    At an optimum of rank C - 1 this is log z. The normal equations of y_i + y_j = log 2 G'_ij over all pairs give
+    y_i = (R_i - S)/(C - 2), with the row sums R of the right-hand side and S = sum R / (2 (C - 1)). Needs C >= 3.
     """
     count, m = program.rows.count, program.sizes.astype(np.float64)
     classes = float(m.sum())
@@ -373,10 +373,10 @@ def fit_log_dual(program: ClassMeanProgram, cosines: Array) -> Array:
 
 
 def solve_pinned(program: ClassMeanProgram, pin: Pin, cosines: Array, log_dual: Array) -> tuple[NewtonResult, float]:
-    r"""Minimise F with the cosine of one pair fixed, from the solution for another cosine; and the derivative of the minimum.
+    r"""Minimise F with the cosine of one pair fixed; the solution, and the derivative of the minimum in that cosine.
 
-    Where one dimension is lost only, the dual is G'_ij - c T_ij = z_i z_j / 2 with T_ab = T_ba = 1/2 and 0 elsewhere, so
-    every other cosine is explicit as before, and c = 2 G'_ab - z_a z_b is the derivative of the minimum in the cosine.
+    Where one dimension is lost only, the dual is G'_ij - c T_ij = z_i z_j / 2 with T_ab = T_ba = 1/2 and 0 elsewhere,
+    so every other cosine is explicit as before, and c = 2 G'_ab - z_a z_b is the derivative.
 
     Parameters
     ----------
@@ -395,13 +395,14 @@ def solve_pinned(program: ClassMeanProgram, pin: Pin, cosines: Array, log_dual: 
 def susceptibilities(program: ClassMeanProgram, cosines: Array) -> Array:
     r"""(G, G) derivative in c, at c = 0, of the cosine of a pair when the program is tilted towards it by c A_ab.
 
-    The excess of the tilted optimum begins as c^2 chi / 2, so a slack s moves the cosine by sqrt(2 s chi) to second order.
+    The excess of the tilted optimum begins as c^2 chi / 2, so a slack s moves the cosine by sqrt(2 s chi) to second
+    order.
     With J the Jacobian of the equations of `_System`, the tilt changes log of the force of the pair by 1/(z_a z_b), and
 
         chi = tau / (z_a z_b) (1 - l' J^-1 q),
 
-    where q is the derivative of the equations and l that of the cosine in the unknowns, four entries each. For finitely many
-    negatives the majorizer at the optimum stands for the rows: it lies above them, so chi is then a little too small.
+    where q is the derivative of the equations and l that of the cosine in the unknowns, four entries each. For finitely
+    many negatives the majorizer at the optimum stands for the rows: it lies above them, so chi is a little too small.
 
     Parameters
     ----------
@@ -419,9 +420,9 @@ def susceptibilities(program: ClassMeanProgram, cosines: Array) -> Array:
     z = np.exp(y - y.max())
     mass = system.count * z[None, :]
     pull, share, tau = point.pull, point.share, system.tau
-    # Entries of q at u_a, u_b, y_a, y_b, per unit change of log force, and of l at the same places.
+    # Entries of q at u_a, u_b, y_a, y_b, per unit change of log force, and of l (`slope`) at the same places.
     q = (pull, pull.T, tau * mass, tau * mass.T)
-    l = (share, share.T, np.ones_like(share), np.ones_like(share))
+    slope = (share, share.T, np.ones_like(share), np.ones_like(share))
     own = [np.diag(block) for block in (uu, uy, yu, yy)]
     total = np.zeros_like(pull)
     for row in range(4):
@@ -433,6 +434,6 @@ def susceptibilities(program: ClassMeanProgram, cosines: Array) -> Array:
                 entry = own[which][:, None] if left == 0 else own[which][None, :]
             else:
                 entry = block if left == 0 else block.T
-            total += l[row] * entry * q[column]
+            total += slope[row] * entry * q[column]
     change = tau * np.exp(-(y[:, None] + y[None, :])) * (1.0 - total)
     return np.asarray(np.where(system.pairs, np.maximum((change + change.T) / 2, 0.0), 0.0))

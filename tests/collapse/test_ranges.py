@@ -1,4 +1,4 @@
-"""Near-optimal ranges: golden values, random descents, closed forms, symmetries, and bounds that fail when they should."""
+"""Near-optimal ranges: golden values, random descents, closed forms, symmetries, bounds that can fail."""
 
 from __future__ import annotations
 

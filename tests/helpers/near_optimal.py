@@ -51,7 +51,10 @@ def limit_risk(
 def extreme_by_descent(
     objective: Any, classes: int, pair: tuple[int, int], limit: float, sign: float, seed: int
 ) -> float | None:
-    """Cosine of the pair after a constrained descent over unit rows from one random start; None where it ends outside."""
+    """Cosine of the pair after a constrained descent over unit rows from one random start.
+
+    None where it ends outside the near-optimal set.
+    """
     dim = classes
     rng = np.random.default_rng(seed)
 
