@@ -6,18 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from optgeom.embeddings.metrics.metric import Metric
 from optgeom.embeddings.result import Validation
 from optgeom.wording import short
-from optgeom_cli.output import console
+from optgeom_cli.output import page, summary_table
 
-MOST_COLUMNS = 100  # longer lines are hard to read on a wide terminal
 SHOWN_PAIRS = 5
 SHOWN_CLASSES = 8
 SHOWN_NAMES = 5
@@ -26,30 +23,16 @@ _BESIDE = {"CDNV": 68, "accuracy": 79, "CAC": 90}  # columns, and from which wid
 
 def report(validation: Validation, files: Mapping[str, Path]) -> None:
     """Print the answer on stdout."""
-    out = console()
-    out.width = min(out.width, MOST_COLUMNS)
-    with out.capture() as captured:
-        _print(out, validation, files)
-    # rich fills every line up with blanks, which get in the way of copying and comparing.
-    typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
-
-
-def _print(out: Console, validation: Validation, files: Mapping[str, Path]) -> None:
     sentence = validation.sentence
-    out.print(Text(sentence[:1].upper() + sentence[1:]))
-    out.print()
-    summary = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    summary.add_column(no_wrap=True, style="bold")
-    summary.add_column(overflow="fold")
-    for heading, text in _summary(validation):
-        summary.add_row(heading, Text(text))
-    for path in files.values():
-        summary.add_row("Written", Text(str(path)))
-    out.print(summary)
-    out.print()
-    out.print(_pairs(validation))
-    out.print()
-    out.print(_classes(validation, out.width))
+    written = [("Written", str(path)) for path in files.values()]
+    with page() as out:
+        out.print(Text(sentence[:1].upper() + sentence[1:]))
+        out.print()
+        out.print(summary_table([*_summary(validation), *written]))
+        out.print()
+        out.print(_pairs(validation))
+        out.print()
+        out.print(_classes(validation, out.width))
 
 
 def _summary(validation: Validation) -> Iterable[tuple[str, str]]:
