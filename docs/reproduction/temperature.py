@@ -9,7 +9,7 @@ import torch
 from experiment import Results, agrees, plural, table
 
 from optgeom.embeddings.metrics.sample_metrics import sample_metrics
-from optgeom.training.batches import usual_augmentation
+from optgeom.training.batches import Augmentation
 from optgeom.training.data import LabelledData, load_data
 from optgeom.training.loop import Loop
 from optgeom.training.losses import ContrastiveLoss, GeneralizedContrastiveLoss, HardContrastiveLoss, SupConLoss
@@ -45,7 +45,7 @@ class UnlabelledTask(Task):
     ) -> None:
         self.module, self.loss, self.data, self.batch = encoder, loss, data, batch
         self.expected_count, self.optimal_loss, self.description = 2.0 * batch, None, {}
-        self._augmentation = usual_augmentation(tuple(data.inputs.shape[1:]), data.mirrored)
+        self._augmentation = Augmentation.usual(tuple(data.inputs.shape[1:]), mirrored=data.mirrored)
         self._chooser = torch.Generator().manual_seed(seed)
         self._seed = seed
         self.to(torch.device("cpu"))

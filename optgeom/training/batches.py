@@ -142,6 +142,16 @@ class Augmentation:
                 f"`noise` must be at most {LARGEST_NOISE:g}; got {self.noise!r} (inputs are of single precision)"
             )
 
+    @classmethod
+    def usual(cls, shape: tuple[int, ...], *, mirrored: bool) -> Augmentation:
+        """Noise for vectors; for images also a shift by an eighth of the width, as the 4 pixels of CIFAR.
+
+        Images are mirrored where a mirror image means the same.
+        """
+        if len(shape) == 1:
+            return cls(noise=0.1)
+        return cls(shift=max(1, shape[-1] // 8), mirror=mirrored, noise=0.05)
+
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise `InvalidInputError` for a shift of vectors, or of images by more than their size."""
         most = min(shape[1:]) if len(shape) == 3 else 0
@@ -182,13 +192,3 @@ class Augmentation:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
-
-
-def usual_augmentation(shape: tuple[int, ...], mirrored: bool) -> Augmentation:
-    """Noise for vectors; for images also a shift by an eighth of the width, as the 4 pixels of CIFAR.
-
-    Images are mirrored where a mirror image means the same.
-    """
-    if len(shape) == 1:
-        return Augmentation(noise=0.1)
-    return Augmentation(shift=max(1, shape[-1] // 8), mirror=mirrored, noise=0.05)

@@ -17,7 +17,7 @@ FORMAT = "optgeom-checkpoint"
 VERSION = 1
 
 
-def random_states() -> dict[str, Any]:
+def get_random_states() -> dict[str, Any]:
     """States of the global generators of torch, CUDA, numpy and Python."""
     # The global generator of numpy is what a resumed run must go on with.
     kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002
@@ -35,7 +35,7 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Go on from `random_states`."""
+    """Go on from `get_random_states`."""
     torch.set_rng_state(states["torch"])
     if states["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(states["cuda"])

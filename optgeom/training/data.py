@@ -25,7 +25,7 @@ SOURCES = ("digits", *TORCHVISION)
 NPZ = "np.savez(path, X=X, y=y) writes them"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledData:
     """Samples, each of one class.
 
@@ -45,6 +45,49 @@ class LabelledData:
     names: tuple[str, ...]
     source: str
     mirrored: bool = False
+
+    @classmethod
+    def from_arrays(cls, inputs: Any, labels: Any, *, source: str = "arrays") -> LabelledData:
+        """Data from arrays; whole numbers of 8 bits are taken as pixels and divided by 255.
+
+        Parameters
+        ----------
+        inputs : (n, d), (n, height, width), (n, channels, height, width) or (n, height, width, channels)
+        labels : (n,)
+        source : str
+            What to call them.
+
+        Raises
+        ------
+        InvalidInputError
+            Shapes that do not match, numbers that are not finite, labels that cannot be used.
+        """
+        values = np.asarray(inputs)
+        if values.dtype.kind not in "fiub" or values.ndim not in (2, 3, 4) or 0 in values.shape:
+            shapes = "(n, d), (n, h, w), (n, c, h, w) or (n, h, w, c)"
+            raise InvalidInputError(
+                f"`X` must be numbers of shape {shapes}; got {_came(values)} (stack one row or image per sample)"
+            )
+        encoded = encode(labels)
+        if encoded.codes.shape[0] != values.shape[0]:
+            came = f"{encoded.codes.shape[0]} (take both from the same split)"
+            raise InvalidInputError(f"`y` must have one label per sample, {values.shape[0]}; got {came}")
+        scaled = values.astype(np.float32) / (255.0 if values.dtype == np.uint8 else 1.0)
+        if not np.isfinite(scaled).all():
+            row = int(np.argwhere(~np.isfinite(scaled))[0][0])
+            raise InvalidInputError(
+                f"`X` must be finite; got NaN or infinity in sample {row} (leave it out, or repair it)"
+            )
+        if scaled.ndim == 3:
+            scaled = scaled[:, None]
+        elif scaled.ndim == 4 and scaled.shape[3] in (1, 3) and scaled.shape[1] not in (1, 3):
+            scaled = scaled.transpose(0, 3, 1, 2)
+        return cls(
+            inputs=torch.from_numpy(np.ascontiguousarray(scaled)),
+            codes=torch.from_numpy(encoded.codes.astype(np.int64)),
+            names=encoded.names,
+            source=source,
+        )
 
     @property
     def num_samples(self) -> int:
@@ -99,48 +142,7 @@ def load_data(source: str, *, root: str | os.PathLike[str] = "data", train: bool
     raise InvalidInputError(f"`data` must be {', '.join(SOURCES)} or a .npz file; got {source!r}")
 
 
-def labelled(inputs: Any, labels: Any, *, source: str = "arrays") -> LabelledData:
-    """Data from arrays; whole numbers of 8 bits are taken as pixels and divided by 255.
-
-    Parameters
-    ----------
-    inputs : (n, d), (n, height, width), (n, channels, height, width) or (n, height, width, channels)
-    labels : (n,)
-    source : str
-        What to call them.
-
-    Raises
-    ------
-    InvalidInputError
-        Shapes that do not match, numbers that are not finite, labels that cannot be used.
-    """
-    values = np.asarray(inputs)
-    if values.dtype.kind not in "fiub" or values.ndim not in (2, 3, 4) or 0 in values.shape:
-        shapes = "(n, d), (n, h, w), (n, c, h, w) or (n, h, w, c)"
-        raise InvalidInputError(
-            f"`X` must be numbers of shape {shapes}; got {_came(values)} (stack one row or image per sample)"
-        )
-    encoded = encode(labels)
-    if encoded.codes.shape[0] != values.shape[0]:
-        came = f"{encoded.codes.shape[0]} (take both from the same split)"
-        raise InvalidInputError(f"`y` must have one label per sample, {values.shape[0]}; got {came}")
-    scaled = values.astype(np.float32) / (255.0 if values.dtype == np.uint8 else 1.0)
-    if not np.isfinite(scaled).all():
-        row = int(np.argwhere(~np.isfinite(scaled))[0][0])
-        raise InvalidInputError(f"`X` must be finite; got NaN or infinity in sample {row} (leave it out, or repair it)")
-    if scaled.ndim == 3:
-        scaled = scaled[:, None]
-    elif scaled.ndim == 4 and scaled.shape[3] in (1, 3) and scaled.shape[1] not in (1, 3):
-        scaled = scaled.transpose(0, 3, 1, 2)
-    return LabelledData(
-        torch.from_numpy(np.ascontiguousarray(scaled)),
-        torch.from_numpy(encoded.codes.astype(np.int64)),
-        encoded.names,
-        source,
-    )
-
-
-def long_tailed(
+def make_long_tailed(
     data: LabelledData, counts: Sequence[int] | npt.ArrayLike | ClassDistribution, seed: int = 0
 ) -> LabelledData:
     """Draw a random subset with given counts, of the first C classes in class order.
@@ -215,7 +217,7 @@ def _digits() -> LabelledData:
     except ImportError as error:
         raise MissingDependencyError("the digits need scikit-learn: pip install 'optgeom[data]'") from error
     digits = load_digits()
-    return labelled((digits.images / 16.0).astype(np.float32), digits.target, source="digits")
+    return LabelledData.from_arrays((digits.images / 16.0).astype(np.float32), digits.target, source="digits")
 
 
 def _npz(path: Path) -> LabelledData:
@@ -234,7 +236,7 @@ def _npz(path: Path) -> LabelledData:
         raise InvalidInputError(
             f"{path} must be a .npz file with arrays X and y; reading it failed: {why} ({NPZ})"
         ) from error
-    return labelled(inputs, labels, source=path.name)
+    return LabelledData.from_arrays(inputs, labels, source=path.name)
 
 
 def _torchvision(name: str, root: Path, train: bool) -> LabelledData:
@@ -253,6 +255,6 @@ def _torchvision(name: str, root: Path, train: bool) -> LabelledData:
         ) from error
     pixels = files.data.numpy() if isinstance(files.data, Tensor) else np.asarray(files.data)
     codes = torch.as_tensor(files.targets, dtype=torch.int64)
-    samples = labelled(pixels, codes.numpy(), source=name)
+    samples = LabelledData.from_arrays(pixels, codes.numpy(), source=name)
     names = tuple(" ".join(str(word).split()) for word in files.classes)
     return replace(samples, codes=codes, names=names, mirrored=name.startswith("cifar"))

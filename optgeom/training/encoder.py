@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
+from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.result import Validation
@@ -20,7 +21,7 @@ from optgeom.errors import IncompatibleError
 from optgeom.geometry import Geometry
 from optgeom.losses import Loss
 from optgeom.solvers.api import solve
-from optgeom.training.batches import Augmentation, Sampler, usual_augmentation
+from optgeom.training.batches import Augmentation, Sampler
 from optgeom.training.data import LabelledData
 from optgeom.training.loop import Loop, LoopResult
 from optgeom.training.losses import ContrastiveLoss
@@ -263,6 +264,8 @@ def train_encoder(
     InvalidInputError, NotCertifiedError, DivergedError, TrainingInterruptedError
         As `optgeom.solve` and `Loop.run`.
     """
+    data = _checks.instance("data", data, LabelledData, "LabelledData.from_arrays(X, y)")
+    loss = _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1, batch_size=64)", what="a loss")
     settings = Settings(learning_rate=1e-3) if settings is None else settings
     check_size("dim", dim)
     plan = loss.batch_plan(batch=None if batch is None else check_size("batch", batch), num_samples=data.num_samples)
@@ -275,7 +278,7 @@ def train_encoder(
     geometry = solve(sampler.classes(), loss)
     shape = tuple(data.inputs.shape[1:])
     network = make_encoder(arch, shape, dim=dim, seed=settings.seed) if encoder is None else encoder
-    views = usual_augmentation(shape, data.mirrored) if augmentation is None else augmentation
+    views = Augmentation.usual(shape, mirrored=data.mirrored) if augmentation is None else augmentation
     views.check(shape)
     task = EncoderTask(
         network,

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
@@ -181,6 +182,8 @@ def train_features(
     InvalidInputError, NotCertifiedError, DivergedError, TrainingInterruptedError
         As `optgeom.solve` and `Loop.run`.
     """
+    classes = _checks.instance("classes", classes, ClassDistribution, "ClassDistribution.from_counts(...)")
+    loss = _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
     size = classes.num_classes if dim is None else check_size("dim", dim)
     check_size("anchors", anchors)
     if settings is None:

@@ -23,7 +23,7 @@ from optgeom.progress import Update, progress_bar
 from optgeom.training import checkpoint
 from optgeom.training.checkpoint import TrainingLog
 from optgeom.training.settings import Settings, autocast, check_precision, choose_device
-from optgeom.training.stops import DivergedError, StopRequest, TrainingInterruptedError, likely_cause, stoppable
+from optgeom.training.stops import DivergedError, StopRequest, TrainingInterruptedError, explain_divergence, stoppable
 from optgeom.training.task import GramDistance, Task
 
 CHECKPOINT = "checkpoint.pt"
@@ -195,7 +195,7 @@ class Loop:
             record = {"step": self.step, "loss": loss, "optimal_loss": self.task.optimal_loss}
             log.write({**record, "learning_rate": self.settings.rate(self.step - 1), **distance.as_dict()})
             self._losses = []
-            show(self.step, words=progress_words(loss, self.task.optimal_loss, distance))
+            show(self.step, words=describe_progress(loss, self.task.optimal_loss, distance))
         if (saved or asked is not None) and self.folder is not None:
             self._save(self.folder / CHECKPOINT)
         if asked is not None and not last:
@@ -208,7 +208,7 @@ class Loop:
         rows = torch.stack(self._pending).tolist()
         for step, (loss, inputs, features) in enumerate(rows, start=self.step - len(rows) + 1):
             if not math.isfinite(loss):
-                cause = likely_cause(inputs, features, step, self.settings.rate(step - 1))
+                cause = explain_divergence(inputs, features, step, self.settings.rate(step - 1))
                 raise DivergedError(step, loss, cause, self._saved)
         self._losses += [row[0] for row in rows]
         self._pending = []
@@ -229,7 +229,7 @@ class Loop:
             "scaler": self.scaler.state_dict(),
             "average": self.average.state(),
             "task": self.task.state(),
-            "random": checkpoint.random_states(),
+            "random": checkpoint.get_random_states(),
             "losses": self._losses,
         }
         checkpoint.save(path, content)
@@ -329,7 +329,7 @@ def _optimizer(parameters: list[torch.nn.Parameter], settings: Settings, where: 
 @contextlib.contextmanager
 def _separate_random_numbers(seed: int) -> Iterator[None]:
     """Seed the global generators for the run; afterwards they go on as if the run had drawn nothing."""
-    states = checkpoint.random_states()
+    states = checkpoint.get_random_states()
     try:
         torch.manual_seed(seed)
         yield
@@ -337,7 +337,7 @@ def _separate_random_numbers(seed: int) -> Iterator[None]:
         checkpoint.set_random_states(states)
 
 
-def progress_words(loss: float, optimal_loss: float | None, distance: GramDistance) -> str:
+def describe_progress(loss: float, optimal_loss: float | None, distance: GramDistance) -> str:
     """The loss, its optimal value and the distance of the Gram matrices, in a few words."""
     words = f"loss {loss:.5g}"
     if optimal_loss is not None:

@@ -198,7 +198,7 @@ class GeometryMonitor(Metric):
             remedy = "`class_names` says what labels mean, `ignore_index` which to leave out; `reset` forgets them"
             raise InvalidInputError(f"{wanted}; got others in {outside:.3g} images ({remedy})")
         sums, geometry = table[: self.num_classes], self.geometry
-        values = readings(sums, geometry.gram, proportions=geometry.proportions, min_images=self.min_images)
+        values = measure(sums, geometry.gram, proportions=geometry.proportions, min_images=self.min_images)
         values["unusable_images"] = float(table[self.num_classes + UNUSABLE, WEIGHT])
         return {self.prefix + name: value for name, value in values.items()}
 
@@ -336,7 +336,7 @@ def _gathered(table: Tensor, group: Any = None) -> list[Tensor]:
     return _widened(gather_all_tensors(table, group))
 
 
-def readings(table: Array, optimal: Array, *, proportions: Array, min_images: float) -> dict[str, float]:
+def measure(table: Array, optimal: Array, *, proportions: Array, min_images: float) -> dict[str, float]:
     """Compute the numbers of `GeometryMonitor.compute` from the sums of each class.
 
     Parameters

@@ -147,6 +147,7 @@ def train_population(
         A number outside its domain, or a loss that is undefined for these classes.
     """
     classes = _checks.instance("classes", classes, ClassDistribution, "ClassDistribution.from_counts(...)")
+    loss = _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
     _checks.integer("iterations", iterations, at_least=1)
     objective = PopulationRisk(classes, loss)
     size = classes.num_classes if dim is None else _checks.integer("dim", dim, at_least=1)

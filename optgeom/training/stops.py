@@ -52,7 +52,7 @@ class TrainingInterruptedError(OptGeomError):
         self.signal, self.step, self.checkpoint = number, step, checkpoint
 
 
-def likely_cause(inputs: float, features: float, step: int, rate: float) -> str:
+def explain_divergence(inputs: float, features: float, step: int, rate: float) -> str:
     """What made the loss of a step infinite or NaN.
 
     `inputs` and `features` are sums over those of the step, finite as long as all of them are; `rate` is the learning

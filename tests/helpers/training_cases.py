@@ -10,7 +10,7 @@ import torch
 
 import optgeom as og
 from optgeom.training.batches import Augmentation, Sampler
-from optgeom.training.data import LabelledData, labelled
+from optgeom.training.data import LabelledData
 from optgeom.training.encoder import EncoderTask
 from optgeom.training.loop import Loop
 from optgeom.training.networks import make_encoder
@@ -26,7 +26,7 @@ def blobs(seed: int = 0) -> LabelledData:
     labels = np.repeat(np.arange(3), COUNTS)
     centres = rng.normal(size=(3, 1, 6, 6))
     images = centres[labels] + 0.3 * rng.normal(size=(labels.size, 1, 6, 6))
-    return labelled(images.astype(np.float32), labels, source="blobs")
+    return LabelledData.from_arrays(images.astype(np.float32), labels, source="blobs")
 
 
 def encoder_task(

@@ -20,14 +20,14 @@ import optgeom as og
 torch = pytest.importorskip("torch")
 
 from helpers.training_cases import blobs  # noqa: E402
-from optgeom_cli.train_options import interruptible  # noqa: E402
+from optgeom_cli.train_options import EncoderRunOptions, interruptible  # noqa: E402
 
 from optgeom.errors import IncompatibleError, InvalidInputError  # noqa: E402
 from optgeom.training.batches import Augmentation  # noqa: E402
 from optgeom.training.checkpoint import read_log  # noqa: E402
 from optgeom.training.encoder import train_encoder  # noqa: E402
 from optgeom.training.features import ClassMeanTask  # noqa: E402
-from optgeom.training.settings import choose_device  # noqa: E402
+from optgeom.training.settings import Settings, choose_device  # noqa: E402
 
 FEATURES = ("features", "--counts", "60,30,10", "--temperature", "0.5")
 ENCODER = (
@@ -275,6 +275,24 @@ def test_a_shift_of_vectors():
 def test_a_full_batch_of_another_size():
     with pytest.raises(IncompatibleError, match="`batch` must be all 60 samples for a full batch; got 8"):
         train_encoder(blobs(), og.SupConFullBatch(0.5), batch=8)
+
+
+def test_options_of_the_run_reach_its_settings():
+    changed = {
+        "steps": 7,
+        "learning_rate": 0.2,
+        "optimizer": "sgd",
+        "average_from": 0.3,
+        "accumulate": 3,
+        "device": "cpu",
+        "seed": 4,
+        "log_every": 5,
+        "checkpoint_every": 6,
+        "amp": "bf16",
+    }
+    chosen = EncoderRunOptions(**changed).settings()
+    assert {name: getattr(chosen, name) for name in changed} == changed
+    assert EncoderRunOptions().settings() == Settings(learning_rate=1e-3)
 
 
 def test_a_run_of_0_1_0_is_resumed(tmp_path):

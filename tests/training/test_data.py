@@ -18,9 +18,8 @@ from optgeom.training import require_torch  # noqa: E402
 from optgeom.training.batches import (  # noqa: E402
     Augmentation,
     Sampler,
-    usual_augmentation,
 )
-from optgeom.training.data import hold_out, labelled, load_data, long_tailed  # noqa: E402
+from optgeom.training.data import LabelledData, hold_out, load_data, make_long_tailed  # noqa: E402
 
 
 def test_digits():
@@ -29,13 +28,13 @@ def test_digits():
     assert data.inputs.shape == (1797, 1, 8, 8) and data.inputs.dtype == torch.float32
     assert float(data.inputs.max()) == 1.0 and not data.mirrored
     assert data.names == tuple("0123456789") and data.counts.tolist()[:3] == [178, 182, 177]
-    subset = long_tailed(data, [174, 87, 29])
+    subset = make_long_tailed(data, [174, 87, 29])
     assert subset.counts.tolist() == [174, 87, 29] and subset.names == ("0", "1", "2")
     assert subset.classes().counts.tolist() == [174, 87, 29]
     assert set(subset.labels()) == {"0", "1", "2"}
-    again = long_tailed(data, [174, 87, 29])
+    again = make_long_tailed(data, [174, 87, 29])
     assert torch.equal(again.inputs, subset.inputs)
-    assert not torch.equal(long_tailed(data, [174, 87, 29], seed=1).inputs, subset.inputs)
+    assert not torch.equal(make_long_tailed(data, [174, 87, 29], seed=1).inputs, subset.inputs)
 
 
 def test_without_scikit_learn(monkeypatch):
@@ -117,10 +116,10 @@ def test_npz(tmp_path):
 
 def test_arrays_of_every_shape():
     y = [0, 1]
-    assert labelled(np.zeros((2, 5, 5)), y).inputs.shape == (2, 1, 5, 5)
-    assert labelled(np.zeros((2, 3, 5, 5)), y).inputs.shape == (2, 3, 5, 5)
-    assert labelled(np.zeros((2, 5, 6, 3)), y).inputs.shape == (2, 3, 5, 6)
-    assert float(labelled(np.full((2, 5), 255, dtype=np.uint8), y).inputs.max()) == 1.0
+    assert LabelledData.from_arrays(np.zeros((2, 5, 5)), y).inputs.shape == (2, 1, 5, 5)
+    assert LabelledData.from_arrays(np.zeros((2, 3, 5, 5)), y).inputs.shape == (2, 3, 5, 5)
+    assert LabelledData.from_arrays(np.zeros((2, 5, 6, 3)), y).inputs.shape == (2, 3, 5, 6)
+    assert float(LabelledData.from_arrays(np.full((2, 5), 255, dtype=np.uint8), y).inputs.max()) == 1.0
     bad = np.zeros((2, 5))
     bad[1, 2] = np.nan
     for inputs, labels, message in (
@@ -130,21 +129,25 @@ def test_arrays_of_every_shape():
         (bad, y, "`X` must be finite; got NaN or infinity in sample 1"),
     ):
         with pytest.raises(og.InvalidInputError, match=message):
-            labelled(inputs, labels)
+            LabelledData.from_arrays(inputs, labels)
 
 
 def test_long_tails():
     data = blobs()
     shares = og.ClassDistribution.from_proportions([0.7, 0.2, 0.1])
-    subset = long_tailed(data, shares)
+    subset = make_long_tailed(data, shares)
     # Largest subset with these proportions: 30 of the first class are .7 of 42.86.
     assert subset.counts.tolist() == [30, 8, 4]
-    assert long_tailed(data, og.ClassDistribution.from_proportions([0.998, 0.001, 0.001])).counts.tolist() == [30, 1, 1]
-    assert long_tailed(data, og.ClassDistribution.from_counts([5, 4])).counts.tolist() == [5, 4]
+    assert make_long_tailed(data, og.ClassDistribution.from_proportions([0.998, 0.001, 0.001])).counts.tolist() == [
+        30,
+        1,
+        1,
+    ]
+    assert make_long_tailed(data, og.ClassDistribution.from_counts([5, 4])).counts.tolist() == [5, 4]
     with pytest.raises(og.InvalidInputError, match="`counts` must be at most what blobs has; got 21 for class 1 of 20"):
-        long_tailed(data, [5, 21, 3])
+        make_long_tailed(data, [5, 21, 3])
     with pytest.raises(og.InvalidInputError, match="at most the 3 classes of blobs; got 4 classes"):
-        long_tailed(data, [1, 1, 1, 1])
+        make_long_tailed(data, [1, 1, 1, 1])
 
 
 def test_holding_out():
@@ -223,7 +226,7 @@ def test_noise():
     noisy = Augmentation(noise=0.5)(rows, torch.Generator().manual_seed(0))
     assert float(noisy.std()) == pytest.approx(0.5, rel=0.03)
     assert torch.equal(Augmentation()(rows, torch.Generator()), rows)
-    assert usual_augmentation((3, 32, 32), True) == Augmentation(shift=4, mirror=True, noise=0.05)
-    assert usual_augmentation((20,), False).shift == 0
+    assert Augmentation.usual((3, 32, 32), mirrored=True) == Augmentation(shift=4, mirror=True, noise=0.05)
+    assert Augmentation.usual((20,), mirrored=False).shift == 0
     with pytest.raises(og.InvalidInputError, match="`noise` must be >= 0"):
         Augmentation(noise=-1.0)

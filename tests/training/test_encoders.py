@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from helpers.training_cases import blobs, encoder_task, settings  # noqa: E402
 
 from optgeom.training.batches import Augmentation  # noqa: E402
-from optgeom.training.data import hold_out, labelled, load_data, long_tailed  # noqa: E402
+from optgeom.training.data import LabelledData, hold_out, load_data, make_long_tailed  # noqa: E402
 from optgeom.training.encoder import train_encoder  # noqa: E402
 from optgeom.training.features import FreeFeatures  # noqa: E402
 from optgeom.training.losses import GeneralizedContrastiveLoss, SupConLoss  # noqa: E402
@@ -29,7 +29,7 @@ def one_thread():
 
 def digits(temperature, seed, share=0.0):
     pytest.importorskip("sklearn")
-    data, held_out = hold_out(long_tailed(load_data("digits"), [174, 87, 29]), share)
+    data, held_out = hold_out(make_long_tailed(load_data("digits"), [174, 87, 29]), share)
     chosen = Settings(steps=1500, learning_rate=1e-3, log_every=500, seed=seed, device="cpu")
     return train_encoder(data, og.SupCon(temperature, 64, 2), settings=chosen, held_out=held_out)
 
@@ -124,6 +124,15 @@ def test_full_batch_and_balanced_sampler():
         train_encoder(blobs(), og.SupConFullBatch(0.5), settings=settings(), sampler_power=0.0)
 
 
+def test_data_and_losses_of_another_type():
+    with pytest.raises(
+        og.InvalidInputError, match=r"`data` must be a LabelledData; got list .LabelledData.from_arrays"
+    ):
+        train_encoder([1, 2], og.SupCon(0.5, 8))
+    with pytest.raises(og.InvalidInputError, match="`loss` must be a loss; got str"):
+        train_encoder(blobs(), "supcon")
+
+
 def test_batch_sizes_that_do_not_fit():
     with pytest.raises(
         og.IncompatibleError,
@@ -165,7 +174,7 @@ class FreeSamples(FreeFeatures):
 
 def test_free_samples_collapse_to_class_means_at_the_optimum():
     classes = og.ClassDistribution.from_counts([30, 15, 5])
-    data = labelled(np.arange(50.0)[:, None], np.repeat(np.arange(3), classes.counts))
+    data = LabelledData.from_arrays(np.arange(50.0)[:, None], np.repeat(np.arange(3), classes.counts))
     chosen = Settings(steps=1000, learning_rate=0.03, device="cpu", log_every=500)
     free = FreeSamples(50, 4).float()
     run = train_encoder(data, og.SupConFullBatch(0.5), settings=chosen, encoder=free, augmentation=Augmentation())

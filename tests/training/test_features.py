@@ -174,6 +174,10 @@ def test_infinite_batches_are_refused():
 def test_wrong_arguments():
     with pytest.raises(og.InvalidInputError, match="`classes` must be a ClassDistribution; got list"):
         train_population([1, 2], og.SupCon())
+    with pytest.raises(og.InvalidInputError, match="`classes` must be a ClassDistribution; got int"):
+        train_features(3, og.SupCon())
+    with pytest.raises(og.InvalidInputError, match="`loss` must be a loss; got str"):
+        train_features(THREE, "supcon")
     with pytest.raises(og.InvalidInputError, match="`iterations` must be a whole number >= 1"):
         train_population(THREE, og.SupCon(), iterations=0)
     with pytest.raises(og.InvalidInputError, match="`resume` goes with runs on random batches"):

@@ -25,9 +25,9 @@ from optgeom.training import checkpoint  # noqa: E402
 from optgeom.training.checkpoint import TrainingLog, read_log  # noqa: E402
 from optgeom.training.class_batches import SupConBatches  # noqa: E402
 from optgeom.training.features import ClassMeanTask, train_features  # noqa: E402
-from optgeom.training.loop import Loop, progress_words  # noqa: E402
+from optgeom.training.loop import Loop, describe_progress  # noqa: E402
 from optgeom.training.settings import Settings  # noqa: E402
-from optgeom.training.stops import DivergedError, TrainingInterruptedError, likely_cause  # noqa: E402
+from optgeom.training.stops import DivergedError, TrainingInterruptedError, explain_divergence  # noqa: E402
 from optgeom.training.task import GramDistance, Terms  # noqa: E402
 
 HELPERS = Path(__file__).parents[1] / "helpers"
@@ -204,7 +204,7 @@ def test_real_divergence_and_bad_data():
     task.data.inputs[:] = math.nan
     with pytest.raises(DivergedError, match="at step 1: the inputs of its batch hold NaN or infinity"):
         Loop(task, settings()).run()
-    assert "before any update" in likely_cause(0.0, math.nan, 1, 0.1)
+    assert "before any update" in explain_divergence(0.0, math.nan, 1, 0.1)
 
 
 def test_accumulated_gradient_is_that_of_the_mean_over_all_anchors():
@@ -348,7 +348,7 @@ def test_silent_without_a_terminal_and_informative_with_one(capsys, monkeypatch)
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err == ""
     distance = GramDistance(max_angle_error_deg=2.0, class_r2=0.9, relative_frobenius=0.1, angles_deg=None)
-    words = progress_words(1.25, 1.0, distance)
+    words = describe_progress(1.25, 1.0, distance)
     assert words == "loss 1.25 (optimum 1), angles within 2 deg, Gram 0.1"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)
