@@ -110,9 +110,9 @@ def captions() -> list[str]:
 def verdict(realization: Realization) -> str:
     """A cell: the verdict, with the dimension or the distance from the bound."""
     if realization.regime == "realizable":
-        return f"realizable in {found.rank} dimensions"
+        return f"realizable in {realization.rank} dimensions"
     certified = "certified" if realization.certified else "the best found"
-    return f"{found.regime}: {found.gap_to_bound:.3f} above the bound, {certified}"
+    return f"{realization.regime}: {realization.gap_to_bound:.3f} above the bound, {certified}"
 
 
 def class_angles(realization: Realization) -> np.ndarray:
