@@ -125,16 +125,16 @@ def solve(y: Any, tau: float, tolerance: float) -> Realization:
 
 
 def read(found: Realization) -> tuple[Any, str]:
-    return found.group_cosines, found.solver
+    return found.group_cosines, found.solver.name
 
 
 def judged(row: Callable[..., Row], found: Realization, tolerance: float) -> Row:
     """The same certificate where there is a matrix; the closed form of an attained bound has its own."""
     if found.group_cosines is not None:
         return of_weights(program_of(found.weights, found.temperature), tolerance)(found.group_cosines).row(
-            row, note=found.solver
+            row, note=found.solver.name
         )
-    return row(gap=abs(found.optimal_loss - found.lower_bound), certified=found.certified, note=found.solver)
+    return row(gap=abs(found.optimal_loss - found.lower_bound), certified=found.certified, note=found.solver.name)
 
 
 def against(name: str, rivals: Callable[[Effort], Mapping[str, Rival]], effort: Effort) -> Iterator[Row]:

@@ -96,7 +96,7 @@ def ours(problem: Problem) -> tuple[Any, str]:
     found = realize(
         problem.weights, problem.similarity, temperature=problem.temperature, dim=problem.dim, tolerance=TOLERANCE
     )
-    return found.embedding(), found.solver
+    return found.embedding(), found.solver.name
 
 
 def scaling(problem: Problem, init: str) -> tuple[Any, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -349,7 +349,7 @@ class Geometry(Result):
         FILE.write(path, document, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], loss: Loss | None = None) -> Self:
+    def load(cls, path: str | os.PathLike[str], loss: Loss | None = None) -> Geometry:
         """Read a geometry written by `save`, and compute its certificate anew.
 
         Parameters
@@ -364,7 +364,7 @@ class Geometry(Result):
         InvalidInputError
             Any other file, a damaged one, or one whose figures are not those of its arrays.
         """
-        return FILE.read(path, lambda document, arrays: cls(**_rebuild(document, arrays, loss)))
+        return FILE.read(path, lambda document, arrays: Geometry(**_rebuild(document, arrays, loss)))
 
     def save_prototypes(self, path: str | os.PathLike[str], dim: int | None = None) -> None:
         """Write `prototypes(dim)` to `.npy`, `.npz`, `.csv`, `.pt` or `.safetensors`, with class names if possible."""

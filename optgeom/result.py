@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from optgeom.certificates import Certificate
 
@@ -55,7 +55,7 @@ class Result(ABC):
 
     @classmethod
     @abstractmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str]) -> Result:
         """Read what `save` wrote, and compute the certificate anew: the file's figures are compared, not believed.
 
         Raises

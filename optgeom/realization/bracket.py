@@ -27,27 +27,39 @@ def _apart(weights: Weights) -> tuple[Array, Array]:
     return rows, 1.0 - np.eye(weights.n)
 
 
-def best_on_sphere(weights: Weights, temperature: float, dim: int, relaxed: Array) -> tuple[Array, float, int]:
-    """(n, dim) unit rows, their loss, and trust-region steps, from several seeded starts.
+def loss_of(weights: Weights, temperature: float, similarity: str, points: Array) -> float:
+    """Loss of (n, dim) points, every one placed by itself."""
+    rows, count = _apart(weights)
+    products = points @ points.T
+    if similarity == "euclidean":
+        square = np.diag(products)
+        products = np.minimum(2 * products - square[:, None] - square[None, :], 0.0)
+    return _program(weights, temperature, rows, count).risk(products)
+
+
+def _program(weights: Weights, temperature: float, rows: Array, count: Array) -> WeightedProgram:
+    """The program with one group per sample."""
+    ones = np.ones(weights.n, dtype=np.int64)
+    return WeightedProgram(ones, count, rows, weights.with_positive[weights.index], temperature)
+
+
+def best_on_sphere(weights: Weights, temperature: float, dim: int, relaxed: Array) -> tuple[Array, int]:
+    """(n, dim) unit rows, and trust-region steps, from several seeded starts.
 
     `relaxed` (G, G) is the optimum without a limit, whose leading eigenvectors are the first start.
     """
     rows, count = _apart(weights)
-    ones = np.ones(weights.n, dtype=np.int64)
-    program = WeightedProgram(ones, count, rows, weights.with_positive[weights.index], temperature)
+    program = _program(weights, temperature, rows, count)
     full = relaxed[np.ix_(weights.index, weights.index)]
     np.fill_diagonal(full, 1.0)
-    gram, risk, steps = dimension_limited.best_found(program, full, dim)
+    gram, _, steps = dimension_limited.best_found(program, full, dim)
     values, axes = np.linalg.eigh(gram)
     points = axes[:, -dim:] * np.sqrt(np.maximum(values[-dim:], 0.0))
-    return points / np.linalg.norm(points, axis=1)[:, None], risk, steps
+    return points / np.linalg.norm(points, axis=1)[:, None], steps
 
 
-def best_in_space(
-    weights: Weights, temperature: float, dim: int, *, near: Weights | None = None
-) -> tuple[Array, float, int]:
-    """(n, dim) points for the Euclidean similarity, their loss, and iterations, from classical scaling and seeded
-    random starts.
+def best_in_space(weights: Weights, temperature: float, dim: int, *, near: Weights | None = None) -> tuple[Array, int]:
+    """(n, dim) points for the Euclidean similarity, and iterations, from classical scaling and seeded random starts.
 
     `near` are the symmetric weights to scale; the weights themselves by default.
     """
@@ -85,4 +97,4 @@ def best_in_space(
         if best is None or local.fun < best[1]:
             best = (local.x.reshape(n, dim), float(local.fun))
     assert best is not None
-    return best[0] - best[0].mean(axis=0), best[1], steps
+    return best[0] - best[0].mean(axis=0), steps

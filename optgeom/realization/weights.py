@@ -74,16 +74,19 @@ class Weights:
             raise InvalidInputError(
                 "`weights` must have a positive weight; got only zeros off the diagonal (every class has one sample?)"
             )
-        notes = list(self.notes)
+        derived: list[str] = []
         if self.hard:
             g, h = (int(which[0]) for which in np.nonzero((self.count > 0) & np.isneginf(self.log_weights)))
             i = int(np.flatnonzero(self.index == g)[0])
             j = int(np.flatnonzero((self.index == h) & (np.arange(self.n) != i))[0])
-            notes.append(f"{HARD} (w_{i},{j} = 0)")
+            derived.append(f"{HARD} (w_{i},{j} = 0)")
         if without.any():
             alone = int(self.sizes[without].sum())
-            notes.append(f"{alone} samples have no positive: they carry no term of the loss and act as negatives only")
-        object.__setattr__(self, "notes", tuple(notes))
+            derived.append(
+                f"{alone} samples have no positive: they carry no term of the loss and act as negatives only"
+            )
+        # A copy comes with the notes of its original.
+        object.__setattr__(self, "notes", (*self.notes, *(note for note in derived if note not in self.notes)))
 
     def __repr__(self) -> str:
         kind = f"hard={self.hard}, symmetric={self.symmetric}"
@@ -216,4 +219,50 @@ class Weights:
             labels=scheme.labels,
             scheme=scheme.parameters,
             notes=scheme.notes,
+        )
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Plain values and arrays for a file, which `from_parts` reads."""
+        document = {
+            "scheme": self.scheme,
+            "weight_notes": list(self.notes),
+            "symmetric": self.symmetric,
+            "precision": self.precision,
+        }
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "weight_index": self.index,
+            "weight_sizes": self.sizes,
+            "log_weights": self.log_weights,
+        }
+        if self.labels is not None:
+            arrays["labels" if self.labels.dtype.kind == "f" else "class_labels"] = self.labels
+        return document, arrays
+
+    @staticmethod
+    def from_parts(document: dict[str, Any], arrays: dict[str, Any]) -> Weights:
+        """Weights in a file; raises ValueError where the parts do not fit together."""
+        index, sizes = arrays["weight_index"], arrays["weight_sizes"]
+        log_weights = arrays["log_weights"].astype(np.float64)
+        whole = (
+            index.dtype.kind in "iu" and sizes.dtype.kind in "iu" and index.ndim == sizes.ndim == 1 and index.size > 0
+        )
+        within = whole and index.min() >= 0 and index.max() < sizes.size
+        if not within or not np.array_equal(np.bincount(index, minlength=sizes.size), sizes):
+            raise ValueError("its groups of samples and their sizes differ")
+        if log_weights.shape != (sizes.size, sizes.size) or not np.all(log_weights < np.inf):
+            raise ValueError("its weights are not a matrix of numbers for its groups")
+        if document["symmetric"] and not np.array_equal(log_weights, log_weights.T):
+            raise ValueError("its weights are not symmetric, as it says")
+        labels = arrays["labels"].astype(np.float64) if "labels" in arrays else arrays.get("class_labels")
+        if labels is not None and labels.shape[0] != sizes.size:
+            raise ValueError("its labels are not one per group")
+        return Weights(
+            index=index.astype(np.intp),
+            sizes=sizes.astype(np.int64),
+            log_weights=log_weights,
+            scheme=dict(document["scheme"]),
+            labels=labels,
+            notes=tuple(document["weight_notes"]),
+            symmetric=bool(document["symmetric"]),
+            precision=float(document["precision"]),
         )

@@ -8,6 +8,7 @@ import numpy as np
 
 from optgeom import _checks
 from optgeom._numerics import Array
+from optgeom.io import check_figure
 from optgeom.programs.sampling import SamplingProgram
 from optgeom.sampling import latents
 from optgeom.sampling.conditionals import Slice
@@ -19,9 +20,10 @@ from optgeom.solvers.dimension_limited import quasi_newton
 RANDOM_STARTS = 2
 FOUND = 1e-7  # relative: what is below the identity by less is rounding of the search
 DISTURBANCE = 1e-3  # lets symmetric starts move
+UNIT = 1e-9  # error of a squared length
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Bracket:
     """The least loss of a map into this dimension lies between the two.
 
@@ -36,6 +38,8 @@ class Bracket:
         Where the best one came from.
     gain : float
         How much the best one is below the identity, >= 0 where the identity fits into the dimension.
+    rows : (n, columns)
+        The best map of the points; columns of zeros are left out.
     """
 
     dimension: int
@@ -43,6 +47,7 @@ class Bracket:
     best: float
     start: str
     gain: float
+    rows: Array
 
 
 def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
@@ -53,20 +58,67 @@ def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
     size = wanted = _checks.integer("dim", dimension, at_least=1, hint="the dimension of the map")
     held, identity = optimum.held, optimum.loss_identity
     if optimum.identity_is_optimal and size >= held.points.shape[1]:
-        return Bracket(size, optimum.lower_bound, identity, "identity", 0.0)
+        return Bracket(
+            dimension=size,
+            lower=optimum.lower_bound,
+            best=identity,
+            start="identity",
+            gain=0.0,
+            rows=held.points,
+        )
     # As many columns as there are points hold every map of them: more change nothing.
     size = min(size, max(held.points.shape))
     program = gram_program(held, optimum.temperature, optimum.rho)
     rng = np.random.default_rng(0)
-    best, name = np.inf, ""
+    best, name, gram = np.inf, "", np.eye(held.n)
     for start, rows in _starts(optimum, program, size, rng).items():
         rows = rows + DISTURBANCE * rng.standard_normal(rows.shape)
-        _, risk, _ = quasi_newton(program, rows / np.linalg.norm(rows, axis=1)[:, None])
+        reached, risk, _ = quasi_newton(program, rows / np.linalg.norm(rows, axis=1)[:, None])
         if risk < best:
-            best, name = risk, start
+            best, name, gram = risk, start, reached
     if size >= held.points.shape[1] and identity - best <= FOUND * (1 + abs(best)):
-        best, name = identity, "identity"
-    return Bracket(wanted, optimum.lower_bound, best, name, identity - best)
+        best, name, gram = identity, "identity", held.points @ held.points.T
+    return Bracket(
+        dimension=wanted,
+        lower=optimum.lower_bound,
+        best=best,
+        start=name,
+        gain=identity - best,
+        rows=_rows(gram, size),
+    )
+
+
+def bracket_of(optimum: SamplingOptimum, rows: Array, *, dimension: int, best: float, start: str) -> Bracket:
+    """The bracket of a map that is given: its loss is computed, and compared with the stated one.
+
+    Raises
+    ------
+    ValueError
+        Rows that are not unit rows of the points in this dimension.
+    """
+    held = optimum.held
+    fits = rows.ndim == 2 and rows.shape[0] == held.n and rows.shape[1] <= max(dimension, held.points.shape[1])
+    if not fits or not np.all(np.abs((rows**2).sum(axis=1) - 1) <= UNIT):
+        raise ValueError("its best map is not one of unit rows for its points")
+    gram = rows @ rows.T
+    np.fill_diagonal(gram, 1.0)
+    loss = gram_program(held, optimum.temperature, optimum.rho).risk(gram)
+    check_figure("loss in this dimension", best, loss, 1 + abs(loss))
+    return Bracket(
+        dimension=dimension,
+        lower=optimum.lower_bound,
+        best=float(best),
+        start=start,
+        gain=optimum.loss_identity - float(best),
+        rows=rows,
+    )
+
+
+def _rows(gram: Array, size: int) -> Array:
+    """(n, size) unit rows of a Gram matrix of this rank."""
+    values, axes = np.linalg.eigh(gram)
+    rows = axes[:, -size:] * np.sqrt(np.maximum(values[-size:], 0.0))
+    return np.asarray(rows / np.linalg.norm(rows, axis=1)[:, None])
 
 
 def _starts(optimum: SamplingOptimum, program: object, size: int, rng: np.random.Generator) -> dict[str, Array]:

@@ -67,6 +67,23 @@ class Diversity:
     widest_angle_deg: float | None = None
     pairs: int | None = None
 
+    @staticmethod
+    def observed(described: dict[str, Any], effective_dimension: float) -> Diversity:
+        """Diversity of observed pairs, from its `as_dict`."""
+        directions = np.array(described["fixed_directions"], dtype=np.float64)
+        variation = np.array(described["variation"], dtype=np.float64)
+        return Diversity(
+            holds=described["holds"],
+            fixed_dimensions=len(directions),
+            fixed_directions=read_only(directions.reshape(len(directions), variation.size).T.copy()),
+            undecided_directions=int(described["undecided_directions"]),
+            effective_dimension=float(effective_dimension),
+            variation=read_only(variation),
+            resolution=float(described["resolution"]),
+            widest_angle_deg=float(described["widest_angle_deg"]),
+            pairs=int(described["pairs"]),
+        )
+
     @property
     def reason(self) -> str:
         """In words."""

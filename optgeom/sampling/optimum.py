@@ -1,5 +1,4 @@
-r"""The global optimum over all maps of the latents into any dimension, certified, and whether orthogonal maps attain
-it.
+r"""The certified optimum over all maps of the latents into any dimension, and whether orthogonal maps attain it.
 
 On points the loss of a map is a convex function of its Gram matrix, so the optimum over all maps is a convex program:
 
@@ -18,21 +17,26 @@ other, then always one that sees points that span the space (`completion`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import time
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array, read_only
-from optgeom.certificates import Certified, certify
+from optgeom.certificates import Certificate, Certified, certify
 from optgeom.errors import InvalidInputError, NotCertifiedError
+from optgeom.io import FileKind, check_certificate, check_figure, plain_certificate
 from optgeom.programs.gram_program import GramProgram
 from optgeom.programs.sampling import SamplingProgram
 from optgeom.programs.weighted import WeightedProgram
-from optgeom.realization.api import realize
+from optgeom.realization.api import Realization, evaluate, realize
 from optgeom.realization.weights import Weights
+from optgeom.result import Result, SolverRun
 from optgeom.sampling.asymptotic import check_rho
 from optgeom.sampling.completion import is_determined
 from optgeom.sampling.conditionals import VonMisesFisher
@@ -43,15 +47,15 @@ from optgeom.solvers.low_rank import solve_low_rank
 CLOSED = 1e-12  # times n: eigenvalues of a matrix in closed form that rounding makes negative
 EXTRA, GROWTH, TIGHT = 16, 6, (1e-7, 1e-9, 1e-13)  # of the staircase, as for weighted programs
 MOST = 1000  # points of a program without symmetry
-MOST_SLICES = (
-    160  # of one with symmetry: a cosine for each two radii, and time goes with the sixth power of their number
-)
+# Slices of one with symmetry: a cosine for each two radii, and time goes with the sixth power of their number.
+MOST_SLICES = 160
 POINT = 1e-9  # interval of constants that is a point up to rounding
+FILE = FileKind("optgeom-sampling-optimum", "an optimum of points", "its matrix alone: numpy.save")
 SAME_LOSS = 1e-9  # relative to 1 + |loss|: the identity attains the optimum
 
 
-@dataclass(frozen=True, eq=False)
-class SamplingOptimum:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SamplingOptimum(Result):
     """Optimum over all maps, and the loss of the true latents.
 
     Attributes
@@ -62,17 +66,15 @@ class SamplingOptimum:
         Loss of h(z) = z, and of all orthogonal maps.
     loss : float
         Least loss of any map into any dimension.
-    lower_bound : float
-        No map has a loss below this: the certificate of `loss`.
     entropic_bound : float
         A lower bound that may not be attained.
-    certified : bool
-    unique : bool
-        Whether all optimal maps are known to have the same Gram matrix on the points, this one.
     cosines : (n, n)
-    rank : int
-        Dimension that this optimum needs.
-    solver : str
+        Gram matrix of the points at the optimum.
+    certificate : Certificate
+        Of `loss`. It is unique where all optimal maps are known to have this Gram matrix on the points.
+    solver : SolverRun
+    realization : Realization or None
+        Where the anchor is left out: the optimum as one of weights.
     """
 
     held: PointSet
@@ -80,13 +82,27 @@ class SamplingOptimum:
     rho: float
     loss_identity: float
     loss: float
-    lower_bound: float
     entropic_bound: float
-    certified: bool
-    unique: bool
     cosines: Array
-    rank: int
-    solver: str
+    certificate: Certificate
+    solver: SolverRun
+    realization: Realization | None = None
+    bracket: None = None
+
+    @property
+    def lower_bound(self) -> float:
+        """No map has a loss below this."""
+        return self.certificate.lower_bound
+
+    @property
+    def unique(self) -> bool:
+        """Whether all optimal maps are known to have the same Gram matrix on the points, this one."""
+        return self.certificate.unique
+
+    @property
+    def rank(self) -> int:
+        """Dimension that this optimum needs."""
+        return self.certificate.rank
 
     @property
     def gap(self) -> float:
@@ -110,22 +126,79 @@ class SamplingOptimum:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        names = (
-            "rho",
-            "loss_identity",
-            "loss",
-            "lower_bound",
-            "entropic_bound",
-            "certified",
-            "unique",
-            "rank",
-            "solver",
-        )
         return {
-            **{name: getattr(self, name) for name in names},
+            "rho": self.rho,
+            "loss_identity": self.loss_identity,
+            "loss": self.loss,
+            "lower_bound": self.lower_bound,
+            "entropic_bound": self.entropic_bound,
+            "certified": self.certified,
+            "unique": self.unique,
+            "rank": self.rank,
+            "solver": self.solver.name,
             "orthogonal_maps": self.orthogonal_maps,
             "gap": self.gap,
+            "certificate": self.certificate.as_dict(),
         }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `.npz` or `.json` (versioned, nothing pickled); `SamplingOptimum.load` reads it back."""
+        document, arrays = self.held.to_parts()
+        own, own_arrays = self.to_parts("optimum")
+        FILE.write(path, {**document, **own}, {**arrays, **own_arrays})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SamplingOptimum:
+        """Read an optimum written by `save`, and compute its certificate anew."""
+        return FILE.read(
+            path,
+            lambda document, arrays: cls.from_parts(PointSet.from_parts(document, arrays), "optimum", document, arrays),
+        )
+
+    def to_parts(self, name: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Plain values and arrays for a file, under this name; the points are beside them."""
+        document = {
+            "temperature": self.temperature,
+            "rho": self.rho,
+            "loss_identity": self.loss_identity,
+            "loss": self.loss,
+            "certificate": plain_certificate(self.certificate),
+            "solver": self.solver.as_dict(),
+        }
+        if self.realization is None:
+            return {name: document}, {f"{name}_cosines": self.cosines}
+        cosines = self.realization.group_cosines
+        return {name: document}, {} if cosines is None else {f"{name}_group_cosines": cosines}
+
+    @staticmethod
+    def from_parts(held: PointSet, name: str, document: dict[str, Any], arrays: dict[str, Any]) -> SamplingOptimum:
+        """Optimum in a file, with a loss and a certificate that were computed anew."""
+        stored, solver = document[name], SolverRun(**document[name]["solver"])
+        tau, rho, tolerance = (
+            float(stored["temperature"]),
+            float(stored["rho"]),
+            float(stored["certificate"]["tolerance"]),
+        )
+        if held.self_included:
+            cosines = arrays[f"{name}_cosines"].astype(np.float64)
+            if cosines.shape != (held.n, held.n) or not np.isfinite(cosines).all():
+                raise ValueError("its cosines are not a matrix of numbers for its points")
+            judged = certify(held.program(tau, rho), cosines, tolerance=tolerance)
+            result = _result(held, tau, rho, judged, solver)
+        else:
+            given = {
+                key: arrays[f"{name}_{key}"].astype(np.float64)
+                for key in ("group_cosines",)
+                if f"{name}_{key}" in arrays
+            }
+            weights = _weights(held)
+            found = evaluate(weights, "cosine", temperature=tau, tolerance=tolerance, solver=solver, **given)
+            result = _of_realization(held, rho, found)
+        scale = result.certificate.scale
+        check_figure("loss", stored["loss"], result.loss, scale)
+        check_figure("loss of the identity", stored["loss_identity"], result.loss_identity, scale)
+        check_certificate(stored["certificate"], result.certificate)
+        return result
 
 
 def gram_program(held: PointSet, temperature: float, rho: float = 0.0) -> GramProgram:
@@ -162,20 +235,31 @@ def global_optimum(held: PointSet, temperature: float, rho: float = 0.0, toleran
     check_rho(rho)
     if not held.self_included:
         return _anchor_left_out(held, tau, rho, tolerance)
-    program = held.program(tau, rho)
-    identity = program.risk(held.points @ held.points.T)
-    found, solver = _solve(held, program, tau, rho, tolerance)
-    certificate = found.certificate
-    seen = program.masses > 0
-    unique = bool(seen.all()) or (held.num_components == 1 and is_determined(found.cosines, seen))
-    result = SamplingOptimum(
-        held, tau, rho, identity, found.risk, certificate.lower_bound, program.bound, certificate.certified, unique,
-        read_only(found.cosines), certificate.rank, solver,
-    )  # fmt: skip
-    if not certificate.certified:
-        proved = f"its gap is {certificate.gap:.1e} (limit {tolerance * (1 + abs(found.risk)):.1e})"
-        raise NotCertifiedError(f"the optimum found ({solver}) is not certified: {proved}; take fewer points", result)
+    began = time.perf_counter()
+    judged, name, iterations = _solve(held, held.program(tau, rho), tau, rho, tolerance)
+    result = _result(held, tau, rho, judged, SolverRun(name, iterations, time.perf_counter() - began))
+    if not result.certified:
+        reason = f"{result.certificate.reason}; take fewer points"
+        raise NotCertifiedError(f"the optimum found ({name}) is not certified: {reason}", result)
     return result
+
+
+def _result(held: PointSet, tau: float, rho: float, judged: Certified, solver: SolverRun) -> SamplingOptimum:
+    """Everything that follows from a certified matrix, the anchor included."""
+    program = held.program(tau, rho)
+    seen = program.masses > 0
+    unique = bool(seen.all()) or (held.num_components == 1 and is_determined(judged.cosines, seen))
+    return SamplingOptimum(
+        held=held,
+        temperature=tau,
+        rho=rho,
+        loss_identity=program.risk(held.points @ held.points.T),
+        loss=judged.risk,
+        entropic_bound=program.bound,
+        cosines=read_only(judged.cosines),
+        certificate=replace(judged.certificate, unique=unique and judged.certificate.certified),
+        solver=solver,
+    )
 
 
 def bound_cosines(program: SamplingProgram) -> Array | None:
@@ -199,7 +283,9 @@ def bound_cosines(program: SamplingProgram) -> Array | None:
     return np.asarray((target + target.T) / 2)
 
 
-def _solve(held: PointSet, program: SamplingProgram, tau: float, rho: float, tolerance: float) -> tuple[Certified, str]:
+def _solve(
+    held: PointSet, program: SamplingProgram, tau: float, rho: float, tolerance: float
+) -> tuple[Certified, str, int]:
     def judge(cosines: Array) -> Certified:
         return certify(program, cosines, tolerance=tolerance)
 
@@ -207,20 +293,20 @@ def _solve(held: PointSet, program: SamplingProgram, tau: float, rho: float, tol
     at_bound = program.risk(start) - program.bound <= CLOSED * program.num_samples
     closed = start if at_bound else bound_cosines(program)
     if closed is not None:
-        return judge(closed), "closed form"
+        return judge(closed), "closed form", 0
     if held.circulant and held.slices > MOST_SLICES:
         raise InvalidInputError(
             f"`slices` must be at most {MOST_SLICES}; got {held.slices} (take more points on each instead)"
         )
     if held.circulant:
-        return judge(solve_rings(held, tau, rho)[0]), "Newton's method on rings"
+        cosines, steps = solve_rings(held, tau, rho)
+        return judge(cosines), "Newton's method on rings", steps
     if held.n > MOST:
         raise InvalidInputError(
             f"`slices` times `per_slice` must be at most {MOST} without cyclic slices; got {held.n} (take fewer)"
         )
-    return solve_low_rank(
-        program, start, judge, None, 1e-3 * tolerance, extra=EXTRA, growth=GROWTH, tight=TIGHT
-    ).certified, "low-rank staircase"
+    low = solve_low_rank(program, start, judge, None, 1e-3 * tolerance, extra=EXTRA, growth=GROWTH, tight=TIGHT)
+    return low.certified, "low-rank staircase", low.iterations
 
 
 def _weights(held: PointSet) -> Weights:
@@ -242,25 +328,32 @@ def _anchor_left_out(held: PointSet, tau: float, rho: float, tolerance: float) -
         raise InvalidInputError(
             "`self_included` must be true for rho > 0 without full support; got False (include the anchor)"
         )
-    weights = _weights(held)
-    identity = gram_program(held, tau).risk(_unit(held.points @ held.points.T))
-
-    def result(found: Any) -> SamplingOptimum:
-        rows = found.embedding()
-        cosines = read_only(_unit(rows @ rows.T))
-        # What is unique in its own dimension need not be over all dimensions: every constant of an interval gives an
-        # optimum.
-        interval = found.verdict.shift_interval if found.verdict.attained else None
-        unique = found.unique and (interval is None or interval[1] - interval[0] <= POINT)
-        return SamplingOptimum(
-            held, tau, rho, identity, found.optimal_loss, found.lower_bound, found.entropic_bound, found.certified, unique, cosines,
-            rows.shape[1], found.solver,
-        )  # fmt: skip
-
     try:
-        return result(realize(weights, "cosine", temperature=tau, tolerance=tolerance))
+        return _of_realization(held, rho, realize(_weights(held), "cosine", temperature=tau, tolerance=tolerance))
     except NotCertifiedError as error:
-        raise NotCertifiedError(str(error), result(error.geometry)) from error
+        raise NotCertifiedError(str(error), _of_realization(held, rho, error.result)) from error
+
+
+def _of_realization(held: PointSet, rho: float, realization: Realization) -> SamplingOptimum:
+    """The optimum with the anchor left out, as one of weights."""
+    tau, verdict = realization.temperature, realization.verdict
+    rows = realization.embedding()
+    # What is unique in its own dimension need not be over all dimensions: every constant of an interval gives an
+    # optimum.
+    interval = verdict.shift_interval if verdict.attained else None
+    unique = realization.unique and (interval is None or interval[1] - interval[0] <= POINT)
+    return SamplingOptimum(
+        held=held,
+        temperature=tau,
+        rho=rho,
+        loss_identity=gram_program(held, tau).risk(_unit(held.points @ held.points.T)),
+        loss=realization.optimal_loss,
+        entropic_bound=realization.entropic_bound,
+        cosines=read_only(_unit(rows @ rows.T)),
+        certificate=replace(realization.certificate, unique=unique, rank=rows.shape[1]),
+        solver=realization.solver,
+        realization=realization,
+    )
 
 
 def _unit(gram: Array) -> Array:

@@ -11,7 +11,8 @@ different coordinates have no points in common.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +20,46 @@ from scipy import special
 
 from optgeom import _checks
 from optgeom._numerics import Array, read_only
-from optgeom.errors import InvalidInputError
+from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.programs.sampling import SamplingProgram
 from optgeom.sampling import latents
 from optgeom.sampling.asymptotic import check_rho
-from optgeom.sampling.conditionals import Conditional, Mixture, Slice
+from optgeom.sampling.caps import Cap
+from optgeom.sampling.conditionals import Conditional, Mixture, Slice, VonMisesFisher
 from optgeom.sampling.maps import fibonacci
 
 LARGEST = 3000
 FEW = 4  # points per coordinate in cyclic order; beyond, other points are spread better
+
+LAWS: dict[str, type[Conditional]] = {
+    "von-mises-fisher": VonMisesFisher,
+    "slice": Slice,
+    "cap": Cap,
+    "mixture": Mixture,
+}
+
+
+def law_to_dict(law: Conditional) -> dict[str, Any]:
+    """Name and parameters of a law, ready for JSON."""
+    for name, kind in LAWS.items():
+        if type(law) is kind:
+            parameters = {part.name: getattr(law, part.name) for part in fields(law)}  # type: ignore[arg-type]
+            if name == "mixture":
+                parameters["parts"] = [law_to_dict(part) for part in parameters["parts"]]
+            return {"name": name, **parameters}
+    raise IncompatibleError(
+        f"`conditional` must be one of {', '.join(LAWS)} to be saved; got {type(law).__name__} "
+        "(save its figures: as_dict)"
+    )
+
+
+def law_from_dict(described: dict[str, Any]) -> Conditional:
+    """Law that `law_to_dict` described."""
+    parameters = {key: value for key, value in described.items() if key != "name"}
+    if described["name"] == "mixture":
+        parameters["parts"] = [law_from_dict(part) for part in parameters["parts"]]
+    lists = {key: tuple(value) for key, value in parameters.items() if isinstance(value, list)}
+    return LAWS[described["name"]](**{**parameters, **lists})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,6 +103,28 @@ class PointSet:
     def mean_cosine(self) -> float:
         """E z.z+ on the points; it differs from that of the law where the points are too coarse."""
         return float(np.einsum("ij,ij->", self.rows, self.points @ self.points.T)) / self.n
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Plain values and arrays for a file, which `from_parts` reads."""
+        document = {
+            "law": law_to_dict(self.conditional),
+            "slices": self.slices,
+            "per_slice": self.per_slice,
+            "self_included": self.self_included,
+        }
+        return document, {"points": self.points}
+
+    @staticmethod
+    def from_parts(document: dict[str, Any], arrays: dict[str, Any]) -> PointSet:
+        """Point set in a file, of its law; raises ValueError where the points are not those of the law."""
+        law, given = law_from_dict(document["law"]), arrays["points"].astype(np.float64)
+        if on_slices(law):
+            made = point_set(law, document["slices"], document["per_slice"])
+        else:
+            made = point_set(law, self_included=bool(document["self_included"]), points=given)
+        if made.points.shape != given.shape or not np.allclose(made.points, given, rtol=0, atol=1e-9):
+            raise ValueError("its points are not those of its law")
+        return made
 
     def support(self) -> npt.NDArray[np.bool_]:
         """(n, n) whether j can be a positive of i."""

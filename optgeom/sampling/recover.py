@@ -1,18 +1,21 @@
-"""recover: does the contrastive loss recover the latents under these positives.
-
-If not, what is optimal, and does a correction help?
-"""
+"""recover: whether the contrastive loss recovers the latents under these positives, and what is optimal otherwise."""
 
 from __future__ import annotations
 
-import math
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from optgeom import _checks, choices
+from optgeom.certificates import Certificate
 from optgeom.errors import InvalidInputError, NotCertifiedError
+from optgeom.formatting import to_json
+from optgeom.io import FileKind, plain_number
+from optgeom.result import Result, SolverRun
 from optgeom.sampling import asymptotic
-from optgeom.sampling.bracket import Bracket, best_in_dimension
+from optgeom.sampling.bracket import Bracket, best_in_dimension, bracket_of
 from optgeom.sampling.conditionals import Conditional
 from optgeom.sampling.diversity import RESOLUTION, Diversity, diversity
 from optgeom.sampling.fit import LARGEST_KAPPA, fit, law_of
@@ -20,19 +23,16 @@ from optgeom.sampling.optimum import SamplingOptimum, global_optimum
 from optgeom.sampling.pairs import Pairs
 from optgeom.sampling.points import PointSet, on_slices, point_set
 
-SLICES, SLICES_WITHOUT_SYMMETRY = (
-    40,
-    20,
-)  # the latter where points have no symmetry: caps, whose optima can need a hundred dimensions
-TEMPERATURES = (
-    1e-3,
-    1e3,
-)  # colder, neighbours on any number of points are out of sight; warmer, every map has the same loss
+# The latter where points have no symmetry: caps, whose optima can need a hundred dimensions.
+SLICES, SLICES_WITHOUT_SYMMETRY = 40, 20
+# Colder, neighbours on any number of points are out of sight; warmer, every map has the same loss.
+TEMPERATURES = (1e-3, 1e3)
+FILE = FileKind("optgeom-recovery", "a recovery", "its figures alone: as_dict")
 COARSE = 0.1  # of the loss: alignment on the points against alignment under the law
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Recovery:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Recovery(Result):
     """Can the latents be recovered, and what is optimal instead?
 
     Losses are those of the points (`optimum.held`), which stand for the continuum: compare them with one another.
@@ -55,6 +55,12 @@ class Recovery:
         Infimum over all maps into the sphere of the latents; None where it is not known.
     kappa_interval : (float, float) or None
         Pairs: likelihood interval of 95 % for the concentration, if the law has this form; it may end at inf.
+    certificate : Certificate
+        Of the optimum of InfoNCE, or of the corrected one where only that is not certified.
+    solver : SolverRun
+        Of the optimum of InfoNCE.
+    bracket : (float, float)
+        The ends of `in_dimension`.
     """
 
     conditional: Conditional
@@ -66,11 +72,18 @@ class Recovery:
     corrected: SamplingOptimum
     asymptotic_identity: float
     asymptotic_infimum: float | None
+    certificate: Certificate
+    solver: SolverRun
+    bracket: tuple[float, float]
     kappa_interval: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
-        best = f"loss_optimum_any_dimension={self.loss_optimum_any_dimension:.6g}, loss_best_in_dimension={self.loss_best_in_dimension:.6g}"
-        return f"Recovery(fixed_dimensions={self.fixed_dimensions}, loss_identity={self.loss_identity:.6g}, {best})"
+        return (
+            f"Recovery(temperature={self.temperature:g}, fixed_dimensions={self.fixed_dimensions}, "
+            f"loss_identity={self.loss_identity:.6g}, "
+            f"loss_optimum_any_dimension={self.loss_optimum_any_dimension:.6g}, "
+            f"loss_best_in_dimension={self.loss_best_in_dimension:.6g})"
+        )
 
     @property
     def fixed_dimensions(self) -> int:
@@ -99,10 +112,7 @@ class Recovery:
 
     @property
     def corrected_gap(self) -> float:
-        """Support-corrected loss of the true latents minus its optimum over any dimension.
-
-        0 where the correction makes them optimal.
-        """
+        """Support-corrected loss of the true latents minus its optimum over any dimension; 0 where they are optimal."""
         return self.corrected.gap
 
     @property
@@ -121,10 +131,7 @@ class Recovery:
 
     @property
     def correctable(self) -> bool:
-        """Whether some pairs of latents are in nobody's support, and the correction is on.
-
-        The corrected loss is another one.
-        """
+        """Whether the corrected loss is another one: some latents are in no support of others, and rho > 0."""
         return not self.conditional.full_support and self.rho > 0
 
     @property
@@ -134,10 +141,7 @@ class Recovery:
 
     @property
     def coarse(self) -> bool:
-        """Whether the points are coarse for the law.
-
-        The alignment of the true latents on them is off by more than 0.1.
-        """
+        """Whether the points are coarse for the law: alignment of the latents on them differs by more than 0.1."""
         return abs(self.optimum.held.mean_cosine - self.mean_cosine) > COARSE * self.temperature
 
     @property
@@ -149,11 +153,6 @@ class Recovery:
         return kappa is not None and abs(kappa / wanted - 1) <= 1e-9
 
     @property
-    def certified(self) -> bool:
-        """Whether both optima over any dimension are proved to the tolerance."""
-        return self.optimum.certified and self.corrected.certified
-
-    @property
     def verdict(self) -> str:
         """The answer in words."""
         return self._answer() if self.certified else f"not certified, so only an indication: {self._answer()}"
@@ -163,19 +162,23 @@ class Recovery:
             return "the loss recovers the latents, up to an orthogonal map"
         not_recovered = "the loss does not recover the latents"
         if not self.conditional.full_support:
-            said = f"{not_recovered}: {self.diversity.reason}"
+            corrected = f"; with support-corrected negatives (rho {self.rho:g})"
             after = {
-                "optimal": f"; with support-corrected negatives (rho {self.rho:g}) it does",
-                "optimal but not unique": f"; with support-corrected negatives (rho {self.rho:g}) they are optimal, but so are others",
+                "optimal": f"{corrected} it does",
+                "optimal but not unique": f"{corrected} they are optimal, but so are others",
             }
-            return said + (after.get(self.corrected.orthogonal_maps, "") if self.correctable else "")
+            maps = after.get(self.corrected.orthogonal_maps, "") if self.correctable else ""
+            return f"{not_recovered}: {self.diversity.reason}{maps}"
         if self.kappa_interval is not None and self.kappa_matches:
             return "nothing in the pairs speaks against recovery: no direction is fixed, and kappa may be 1/temperature"
         if self.optimum.identity_is_optimal:
             return "the true latents are optimal on these points, but so are other maps (more points may tell)"
         kappa = getattr(self.conditional, "kappa", None)
         if kappa is None:
-            return f"{not_recovered}: positives can go everywhere, but not by a von Mises-Fisher law of concentration 1/temperature"
+            return (
+                f"{not_recovered}: positives can go everywhere, but not by a von Mises-Fisher law of concentration "
+                "1/temperature"
+            )
         product = f"{kappa * self.temperature:.4g}"
         fits = (
             f" (as at temperature {1 / kappa:.6g})"
@@ -184,17 +187,18 @@ class Recovery:
         )
         if self.kappa_interval is not None:
             product += " ({:.3g} to {:.3g})".format(*(end * self.temperature for end in self.kappa_interval))
-        return f"{not_recovered}: its optimum has other angles, as kappa times temperature is {product}, and should be 1{fits}"
+        return (
+            f"{not_recovered}: its optimum has other angles, as kappa times temperature is {product}, and should be "
+            f"1{fits}"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        law, held, bracket = self.conditional, self.optimum.held, self.in_dimension
+        law, points, bracket = self.conditional, self.optimum.held, self.in_dimension
         return {
             "dimension": law.dimension,
             "kappa": getattr(law, "kappa", None),
-            "kappa_interval": None
-            if self.kappa_interval is None
-            else [None if math.isinf(end) else end for end in self.kappa_interval],
+            "kappa_interval": to_json(self.kappa_interval),
             "max_angle_deg": getattr(law, "angle_deg", None),
             "temperature": self.temperature,
             "convention": getattr(law, "convention", None),
@@ -220,21 +224,55 @@ class Recovery:
             },
             "corrected": self.corrected.as_dict(),
             "certificate": {
-                "certified": self.certified,
-                "gap": max(0.0, self.optimum.loss - self.optimum.lower_bound),
-                "lower_bound": self.optimum.lower_bound,
+                **self.certificate.as_dict(),
                 "corrected_gap": max(0.0, self.corrected.loss - self.corrected.lower_bound),
             },
             "asymptotic": {"identity": self.asymptotic_identity, "infimum_in_dimension": self.asymptotic_infimum},
             "points": {
-                "slices": held.slices,
-                "per_slice": held.per_slice,
-                "self_included": held.self_included,
-                "mean_cosine": held.mean_cosine,
+                "slices": points.slices,
+                "per_slice": points.per_slice,
+                "self_included": points.self_included,
+                "mean_cosine": points.mean_cosine,
                 "mean_cosine_of_the_law": self.mean_cosine,
             },
-            "solver": {"name": self.optimum.solver},
+            "solver": self.solver.as_dict(),
         }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `.npz` or `.json` (versioned, nothing pickled); `Recovery.load` reads it back."""
+        points, arrays = self.optimum.held.to_parts()
+        first, first_arrays = self.optimum.to_parts("optimum")
+        second, second_arrays = self.corrected.to_parts("corrected")
+        document: dict[str, Any] = {
+            **points,
+            **first,
+            **second,
+            "rho": self.rho,
+            "in_dimension": {
+                "dimension": self.in_dimension.dimension,
+                "best": self.in_dimension.best,
+                "start": self.in_dimension.start,
+            },
+            "observed": None if self.diversity.pairs is None else self.diversity.as_dict(),
+            "effective_dimension": self.effective_dimension,
+            "kappa_interval": None
+            if self.kappa_interval is None
+            else [plain_number(end) for end in self.kappa_interval],
+        }
+        FILE.write(path, document, {**arrays, **first_arrays, **second_arrays, "best_rows": self.in_dimension.rows})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Recovery:
+        """Read a recovery written by `save`, and compute its optima, certificates and bracket anew.
+
+        What was observed of pairs (diversity, the interval of kappa) is that of the file, which has no pairs.
+
+        Raises
+        ------
+        InvalidInputError
+            Any other file, a damaged one, or one whose figures are not those of its arrays.
+        """
+        return FILE.read(path, _rebuild)
 
 
 def recover(
@@ -311,9 +349,9 @@ def recover(
         raise InvalidInputError("`conditional` must be left out with pairs; got both (the law is fitted to the pairs)")
     interval = None
     if pairs is not None:
-        seen = diversity(pairs, resolution)
-        found_law = fit(pairs, seen, convention=convention)
-        law, interval = found_law.conditional, found_law.interval
+        variation = diversity(pairs, resolution)
+        fitted = fit(pairs, variation, convention=convention)
+        law, interval = fitted.conditional, fitted.interval
     else:
         law = conditional or law_of(latent_dim, 1 / tau if kappa is None else kappa, fixed, convention=convention)
         # Before anything is computed from it: densities of such laws overflow.
@@ -322,33 +360,74 @@ def recover(
             raise InvalidInputError(
                 f"`kappa` must be at most {LARGEST_KAPPA:g}; got {concentration!r} (positives would be their anchors)"
             )
-        seen = diversity(law)
+        variation = diversity(law)
     if slices is None:
         slices = SLICES if law.full_support or on_slices(law) else SLICES_WITHOUT_SYMMETRY
-    held = point_set(law, slices, per_slice)
+    points = point_set(law, slices, per_slice)
     failures: list[NotCertifiedError] = []
-    found = _optimum(held, tau, 0.0, tolerance, failures)
+    optimum = _optimum(points, tau, 0.0, tolerance, failures)
     # Where every negative lies in the anchor's support there is nothing to correct.
-    corrected = (
-        replace(found, rho=rho) if law.full_support or rho == 0 else _optimum(held, tau, rho, tolerance, failures)
-    )
-    bracket = best_in_dimension(found, law.dimension if dim is None else dim)
-    identity = asymptotic.orthogonal_loss(law, tau)
-    recovery = Recovery(
-        law, tau, rho, seen, found, bracket, corrected, identity, asymptotic.infimum(law, tau), interval
-    )
+    same = law.full_support or rho == 0
+    corrected = replace(optimum, rho=rho) if same else _optimum(points, tau, rho, tolerance, failures)
+    bracket = best_in_dimension(optimum, law.dimension if dim is None else dim)
+    recovery = _recovery(optimum, corrected, bracket, rho, variation, interval)
     if failures:
         raise NotCertifiedError(str(failures[0]), recovery) from failures[0]
     return recovery
 
 
+def _recovery(
+    optimum: SamplingOptimum,
+    corrected: SamplingOptimum,
+    bracket: Bracket,
+    rho: float,
+    variation: Diversity,
+    interval: tuple[float, float] | None,
+) -> Recovery:
+    law, tau = optimum.held.conditional, optimum.temperature
+    return Recovery(
+        conditional=law,
+        temperature=tau,
+        rho=rho,
+        diversity=variation,
+        optimum=optimum,
+        in_dimension=bracket,
+        corrected=corrected,
+        asymptotic_identity=asymptotic.orthogonal_loss(law, tau),
+        asymptotic_infimum=asymptotic.infimum(law, tau),
+        certificate=corrected.certificate if optimum.certified and not corrected.certified else optimum.certificate,
+        solver=optimum.solver,
+        bracket=(bracket.lower, bracket.best),
+        kappa_interval=interval,
+    )
+
+
 def _optimum(
-    held: PointSet, tau: float, rho: float, tolerance: float, failures: list[NotCertifiedError]
+    points: PointSet, tau: float, rho: float, tolerance: float, failures: list[NotCertifiedError]
 ) -> SamplingOptimum:
-    """The optimum, also where it is not proved: the error is then kept until all is computed that it is to carry."""
+    """The optimum, also where it is not proved: the error is kept until all that it carries is computed."""
     try:
-        return global_optimum(held, tau, rho, tolerance)
+        return global_optimum(points, tau, rho, tolerance)
     except NotCertifiedError as error:
         failures.append(error)
-        found: SamplingOptimum = error.geometry
-        return found
+        result: SamplingOptimum = error.result
+        return result
+
+
+def _rebuild(document: dict[str, Any], arrays: dict[str, Any]) -> Recovery:
+    """The recovery in a file, with figures that were computed anew."""
+    points = PointSet.from_parts(document, arrays)
+    optimum = SamplingOptimum.from_parts(points, "optimum", document, arrays)
+    rho, law = asymptotic.check_rho(document["rho"]), points.conditional
+    same = law.full_support or rho == 0
+    corrected = replace(optimum, rho=rho) if same else SamplingOptimum.from_parts(points, "corrected", document, arrays)
+    interval, observed = document["kappa_interval"], document["observed"]
+    variation = diversity(law) if observed is None else Diversity.observed(observed, document["effective_dimension"])
+    return _recovery(
+        optimum,
+        corrected,
+        bracket_of(optimum, arrays["best_rows"].astype(np.float64), **document["in_dimension"]),
+        rho,
+        variation,
+        None if interval is None else (float(interval[0]), float(interval[1])),
+    )

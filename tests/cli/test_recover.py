@@ -30,6 +30,12 @@ def pairs(law, n=500, seed=0):
     return og.Pairs.of(*law.sample_pairs(np.random.default_rng(seed), n))
 
 
+def timeless(content):
+    """As JSON has it, without the time that the solver took."""
+    solver = {**content["solver"], "seconds": None}
+    return json.loads(json.dumps({**content, "solver": solver}))
+
+
 def run(*arguments):
     return CliRunner().invoke(
         app, ["recover", "--temperature", "0.3", "--slices", "10", "--per-slice", "6", *map(str, arguments)]
@@ -56,13 +62,8 @@ def test_json_is_what_python_returns():
     assert done.stdout.count("\n") == 1
     content = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
     assert set(content) >= KEYS
-    assert content == json.loads(
-        json.dumps(
-            og.recover(
-                latent_dim=3, kappa=3, temperature=0.3, fixed=1, convention="reported", rho=0.5, **SMALL
-            ).as_dict()
-        )
-    )
+    expected = og.recover(latent_dim=3, kappa=3, temperature=0.3, fixed=1, convention="reported", rho=0.5, **SMALL)
+    assert timeless(content) == timeless(expected.as_dict())
     assert content["diversity"] is False and content["fixed_dimensions"] == 1 and content["corrected"]["rho"] == 0.5
     assert content["loss_optimum_any_dimension"] < content["loss_best_in_dimension"] < content["loss_identity"]
     assert content["certificate"]["certified"] is True
@@ -122,7 +123,7 @@ def test_max_angle_is_the_cap_of_python():
     done = run("--max-angle", 60, "--json")
     assert done.exit_code == 0, done.output
     expected = og.recover(conditional=Cap(3, 60.0, 1 / 0.3), temperature=0.3, **SMALL).as_dict()
-    assert json.loads(done.stdout) == json.loads(json.dumps(expected))
+    assert timeless(json.loads(done.stdout)) == timeless(expected)
     words = " ".join(run("--max-angle", 60).stdout.split())
     assert "at most 60 degrees away" in words and "with support-corrected negatives (rho 1) it does" in words
     assert (

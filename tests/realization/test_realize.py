@@ -87,7 +87,7 @@ def test_printed_values_of_forty_samples(dim: int, tau: float, loss: float) -> N
 def test_nearly_realizable() -> None:
     found = realize(Weights.y_aware(np.random.default_rng(0).normal(size=(110, 3))), temperature=0.1)
     certified(found)
-    assert found.solver == "primal-dual Newton"
+    assert found.solver.name == "primal-dual Newton"
     assert found.rank is not None and found.rank > 0.8 * 110
     assert samples_loss(found, found.embedding()) == pytest.approx(found.optimal_loss, abs=1e-9)
 
@@ -180,7 +180,7 @@ def test_many_samples_of_few_classes() -> None:
     beyond = realize(Weights.soft_supcon(labels, 0.1), temperature=1.2 * border)
     certified(beyond)
     assert beyond.regime == "inconsistent" and beyond.rank == 99
-    assert beyond.iterations <= 20  # all columns from the start: climbing to them took 150
+    assert beyond.solver.iterations <= 20  # all columns from the start: climbing to them took 150
 
 
 @pytest.mark.parametrize("factor", [1.001, 3.0])
@@ -273,7 +273,7 @@ def test_y_aware_off_the_sphere_in_its_own_dimension_is_inconsistent() -> None:
 def test_brackets_hold_the_best_of_a_local_search(similarity: str, dim: int) -> None:
     weights = Weights.y_aware(CLOUD)
     found = realize(weights, similarity, temperature=0.5, dim=dim)
-    assert found.bracket is not None and not found.certified and found.solver.endswith("dimension limited")
+    assert found.bracket is not None and not found.certified and found.solver.name.endswith("dimension limited")
     low, high = found.bracket
     assert found.entropic_bound <= low <= high
     assert samples_loss(found, found.embedding()) == pytest.approx(high, abs=1e-9)
