@@ -3,18 +3,19 @@ r"""Decide all pairs of classes at once by drawing the noise of the class means 
 The intervals of `pair_intervals` hold for one pair at a time, and ignore that an optimum fixes all directions up to one
 rotation. Here the null hypothesis is the whole optimum A* = U* U*':
 
-1. Rotate it onto the data (weighted Procrustes): R maximises sum_c w_c u_c . R u*_c over R with orthonormal columns, with
-   w_c = 1/(tr V_c + median of the tr V), V_c = F_c F_c' as in `class_noise`.
-2. Draw directions R u*_c + e_c, e_c = F_c xi sqrt((n_c - 1)/chi^2) with xi standard normal and chi^2 of n_c - 1 degrees, and
-   their cosines divided by sqrt(|R u* + e|^2 - tr V_c), as the estimate is freed of its bias too. (Draws brought to unit
-   length reject a true optimum in 25 % of the samples where cosines are near 1.)
-3. The first half of the draws gives centre mu and scale sd of each cosine, the second half the quantile c of max |A - mu|/sd
-   over the pairs.
+1. Rotate it onto the data (weighted Procrustes): R maximises sum_c w_c u_c . R u*_c over R with orthonormal columns,
+   with w_c = 1/(tr V_c + median of the tr V), V_c = F_c F_c' as in `class_noise`.
+2. Draw directions R u*_c + e_c, e_c = F_c xi sqrt((n_c - 1)/chi^2) with xi standard normal and chi^2 of n_c - 1
+   degrees, and their cosines divided by sqrt(|R u* + e|^2 - tr V_c), as the estimate is freed of its bias too. (Draws
+   brought to unit length reject a true optimum in 25 % of the samples where cosines are near 1.)
+3. The first half of the draws gives centre mu and scale sd of each cosine, the second half the quantile c of
+   max |A - mu|/sd over the pairs.
 4. A pair differs where |A - mu| exceeds the half width of `pair_intervals` with c sd in place of q (and of K near +-1).
 
-Pairs within 2 degrees of coincident or opposite have no Gaussian scale (two modes per class: 6 to 14 % false): there the
-intervals decide, and alpha is divided over all pairs in both. Hence each pair has intervals that the decision rests on,
-A - (mu - A*) -+ half width without and with unseen kinds, which serve a tolerance as well (`pair_intervals.beyond`).
+Pairs within 2 degrees of coincident or opposite have no Gaussian scale (two modes per class: 6 to 14 % false): there
+the intervals decide, and alpha is divided over all pairs in both. Hence each pair has intervals that the decision rests
+on, A - (mu - A*) -+ half width without and with unseen kinds, which serve a tolerance as well
+(`pair_intervals.beyond`).
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def null_intervals(
     Returns
     -------
     NullIntervals
-        Those of `intervals` throughout where the noise of the classes is known by its size only (`noise.roots` is None).
+        Those of `intervals` throughout where the noise of the classes is known by its size only (`noise.roots` is
+        None).
     """
     number = _checks.integer("draws", draws, at_least=100)
     known, size = noise.known, directions.num_classes
@@ -183,8 +185,10 @@ def chosen(noise: ClassNoise, kept: npt.NDArray[np.intp]) -> ClassNoise:
 
 
 def rotated(target: Array, noise: ClassNoise) -> Array:
-    """(K, d) unit rows with the Gram matrix `target` (its best approximation, where it has rank above d), turned onto the
-    estimated directions."""
+    """(K, d) unit rows with Gram matrix `target`, turned onto the estimated directions.
+
+    Where `target` has rank above d, those of its d largest eigenvalues.
+    """
     values, vectors = np.linalg.eigh(target)
     dim = noise.vectors.shape[1]
     kept = np.flatnonzero(values > 1e-12 * values[-1])[-dim:]

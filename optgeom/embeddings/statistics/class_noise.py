@@ -4,20 +4,22 @@ With z_i the n_c images of class c (unit rows, or means of the unit views of an 
 rho_c and u_c = m_c/rho_c as in `directions`, A the cosines between directions, Sigma_c the sample covariance and
 P_c = I - u_c u_c',
 
-    psi_i = (z_i . u_d - A_cd own_i/rho_c)/rho_c,     own_i = z_i . (s_c - z_i)/(n_c - 1),     V_cd = sum_i psi_i^2 / (n_c (n_c - 1))
+    psi_i = (z_i . u_d - A_cd own_i/rho_c)/rho_c,     own_i = z_i . (s_c - z_i)/(n_c - 1),
+    V_cd = sum_i psi_i^2/(n_c (n_c - 1))
 
 is the part of the variance of A_cd that is due to the images of class c: psi_i is the influence of image i, sums to 0
 over the class, and knows that rho_c is estimated from the same images. For unit rows own_i is linear in z_i,
 
     psi_i = (z_i - m_c) . w/rho_c,     w = u_d - A_cd n_c/(n_c - 1) u_c,     V_cd = w' Sigma_c w/(n_c rho_c^2),
 
-so that the covariances of a second pass over the rows are enough. (For images of several views this takes |z_i|^2 as its
-mean, an error of order 1/n_c.) Noise of the direction itself, on the sphere, has covariance
+so that the covariances of a second pass over the rows are enough. (For images of several views this takes |z_i|^2 as
+its mean, an error of order 1/n_c.) Noise of the direction itself, on the sphere, has covariance
 
     F_c F_c' = P_c Sigma_c P_c/(n_c rho_c^2).
 
 Where covariances of all classes are too large to be kept (C d^2 > 2^24), a sample of rows per class gives F_c instead,
-scaled to the trace of all rows; with neither, only traces are known, and the largest eigenvalue is bounded by the trace.
+scaled to the trace of all rows; with neither, only traces are known, and the largest eigenvalue is bounded by the
+trace.
 """
 
 from __future__ import annotations

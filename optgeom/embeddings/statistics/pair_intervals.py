@@ -3,31 +3,35 @@ r"""Simultaneous intervals of the cosines between class directions that hold und
 For a pair of classes c, d with V_cd, the images' covariance on the sphere F_c F_c' and n_c as in `class_noise`, A the
 estimated and A* the optimal cosine, over the tested pairs:
 
-* **First order.** se^2 = V_cd + V_dc; t is the quantile of Student's t at alpha/(2 pairs), with Welch's degrees of freedom.
-* **Curvature.** A class that scatters along one axis moves the cosine as A + a s - (A/2) s^2, and a derivative taken at the
-  estimate is near 0 by chance just where the deviation is largest. With t_c the quantile at n_c - 1 degrees and
+* **First order.** se^2 = V_cd + V_dc; t is the quantile of Student's t at alpha/(2 pairs), with Welch's degrees of
+  freedom.
+* **Curvature.** A class that scatters along one axis moves the cosine as A + a s - (A/2) s^2, and a derivative taken at
+  the estimate is near 0 by chance just where the deviation is largest. With t_c the quantile at n_c - 1 degrees and
   l_c = t_c^2 x the largest eigenvalue of F_c F_c',
 
-      K = half the largest eigenvalue of [[|A| l_c, sqrt(l_c l_d)], [sqrt(l_c l_d), |A| l_d]],     q = sqrt(t^2 se^2 + K^2).
+      K = half the largest eigenvalue of [[|A| l_c, sqrt(l_c l_d)], [sqrt(l_c l_d), |A| l_d]],
+      q = sqrt(t^2 se^2 + K^2).
 
-* **Kinds of images that the sample does not show.** A sample cannot tell about them, so this is an assumption: up to a share
-  eps0 of a class (`unseen`, 5 % by default, 0 switches it off) may be of one. With e_c = min(t_c/n_c, eps0)/rho_c,
+* **Kinds of images that the sample does not show.** A sample cannot tell about them, so this is an assumption: up to a
+  share eps0 of a class (`unseen`, 5 % by default, 0 switches it off) may be of one. With e_c =
+  min(t_c/n_c, eps0)/rho_c,
 
       ad = sqrt(1 - A*^2) sqrt(e_c^2 + e_d^2) + |A*| (e_c + e_d)^2/2.
 
-* **Half width** q without, sqrt(q^2 + ad^2) with the allowance, as a far kind that no image shows and noise at its quantile are two rare events. Where
-  |A*| > cos 5 degrees the latter is sqrt(t^2 se^2 + (sqrt ad + sqrt K)^4): there the cosine is quadratic in the displacements
-  of noise and of unseen kinds, which add up.
-* **Near +-1** an interval is never narrower than that of a measurement exactly at the boundary: the lower end is at most
-  1 - half width (mirrored at -1).
+* **Half width** q without, sqrt(q^2 + ad^2) with the allowance, as a far kind that no image shows and noise at its
+  quantile are two rare events. Where |A*| > cos 5 degrees the latter is sqrt(t^2 se^2 + (sqrt ad + sqrt K)^4): there
+  the cosine is quadratic in the displacements of noise and of unseen kinds, which add up.
+* **Near +-1** an interval is never narrower than that of a measurement exactly at the boundary: the lower end is at
+  most 1 - half width (mirrored at -1).
 * **Rounding** of the input, an angle r per direction (`rounding`), adds sqrt(1 - A*^2) 2 r + |A*| (2 r)^2/2.
-* **Few images.** Two modes of a class coincide in all of n_c images with probability 2^(1 - n_c): pairs of a class with fewer
-  than 8 images decide nothing, and have the interval [-1, 1].
+* **Few images.** Two modes of a class coincide in all of n_c images with probability 2^(1 - n_c): pairs of a class with
+  fewer than 8 images decide nothing, and have the interval [-1, 1].
 
-Two intervals come of it: [lower, upper] with noise and rounding only, which is what these images tell and what is shown, and
-[wide_lower, wide_upper] with the kinds that they do not show. A tolerance delta is granted for whatever keeps a network from
-its optimum, so delta and the allowance are not added: a pair is **beyond** delta (`beyond`) where its optimal angle is more
-than delta outside the first interval and outside the second at all. At delta = 0 only the second counts.
+Two intervals come of it: [lower, upper] with noise and rounding only, which is what these images tell and what is
+shown, and [wide_lower, wide_upper] with the kinds that they do not show. A tolerance delta is granted for whatever
+keeps a network from its optimum, so delta and the allowance are not added: a pair is **beyond** delta (`beyond`) where
+its optimal angle is more than delta outside the first interval and outside the second at all. At delta = 0 only the
+second counts.
 """
 
 from __future__ import annotations
