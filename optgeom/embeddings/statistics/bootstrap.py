@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
-from optgeom._numerics import Array
+from optgeom._numerics import Array, freeze
 from optgeom.embeddings.statistics.class_noise import ClassNoise
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.pair_intervals import (
@@ -77,9 +77,7 @@ class NullIntervals:
     draws: int
 
     def __post_init__(self) -> None:
-        ends = (self.lower, self.upper, self.wide_lower, self.wide_upper)
-        for array in (*ends, self.centre, self.scale, self.drawn):
-            array.setflags(write=False)
+        freeze(self)
 
 
 def null_intervals(

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import Array
-from optgeom.embeddings.moments.class_moments import WithinClass
+from optgeom._numerics import Array, freeze
+from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.statistics.directions import Directions
 
 JITTER = 1e-13  # of the trace, so that a singular covariance has a Cholesky root: adds 3e-7 of its size
@@ -75,9 +75,9 @@ class ClassNoise:
     freedom: Array
 
     def __post_init__(self) -> None:
-        arrays = (self.known, self.counts, self.vectors, self.cosines, self.rho, self.shares, self.traces, self.tops)
-        for array in (*arrays, self.freedom, *(self.roots or ())):
-            array.setflags(write=False)
+        freeze(self)
+        for root in self.roots or ():
+            root.setflags(write=False)
 
 
 def class_noise(

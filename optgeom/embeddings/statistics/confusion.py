@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import EPS, Array, blocks
-from optgeom.embeddings.moments.class_moments import ClassMoments
+from optgeom.embeddings.moments.first_pass import ClassMoments
 
 ENTRIES = 2**21  # of a block of scores, 16 MiB
 

@@ -43,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks
-from optgeom._numerics import Array, arccos_clipped
+from optgeom._numerics import Array, arccos_clipped, freeze
 from optgeom.embeddings.statistics.class_noise import ClassNoise
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.errors import InvalidInputError
@@ -101,9 +101,7 @@ class PairIntervals:
     unseen: float
 
     def __post_init__(self) -> None:
-        floats = (self.cosines, self.standard_errors, self.degrees_of_freedom, self.lower, self.upper)
-        for array in (*floats, self.wide_lower, self.wide_upper, self.shares, self.tested, self.decidable):
-            array.setflags(write=False)
+        freeze(self)
 
 
 def pair_intervals(
