@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import tracemalloc
 import zipfile
@@ -216,3 +217,12 @@ def test_npy_has_no_columns(tmp_path):
     np.save(tmp_path / "x.npy", table())
     with pytest.raises(InvalidInputError, match=r"an .npy file has no columns to choose from; got 'y' \(give `labels`"):
         open_embeddings(tmp_path / "x.npy", label_column="y")
+
+
+def test_pipes_and_devices_are_refused_at_once(tmp_path):
+    """A pipe without a writer would be waited for, and a device without an end read, without end."""
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "zero.csv").symlink_to("/dev/zero")
+    for name in ("pipe.npy", "zero.csv"):
+        with pytest.raises(InvalidInputError, match="it is a pipe or a device; save the data to a file first"):
+            open_embeddings(tmp_path / name)

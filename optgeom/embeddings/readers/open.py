@@ -18,8 +18,9 @@ from optgeom.embeddings.readers.file_source import FileSource, ShardedSource, de
 from optgeom.embeddings.readers.layout import Wanted
 from optgeom.embeddings.readers.numpy_files import open_npy, open_npz
 from optgeom.embeddings.readers.projector import NAMES, open_projector
-from optgeom.embeddings.readers.values import column, label_column
+from optgeom.embeddings.readers.values import column, label_column, unreadable
 from optgeom.errors import InvalidInputError
+from optgeom.inputs.files import open_regular
 from optgeom.inputs.tables import LABEL_COLUMNS, read_labels
 
 KINDS = {
@@ -195,6 +196,10 @@ def open_embeddings(
 def _open_file(path: str, wanted: Wanted, labels_apart: bool) -> FileSource:
     if not os.path.exists(path):
         raise InvalidInputError(f"cannot read the embeddings file {path}: it does not exist (check the path)")
+    try:
+        open_regular(path).close()
+    except OSError as error:
+        raise unreadable(path, error) from error
     kind = KINDS[suffix(path)]
     if os.path.basename(path) in NAMES:
         return open_projector(path, wanted, labels_apart=labels_apart)
