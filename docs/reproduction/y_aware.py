@@ -86,7 +86,7 @@ def run(settings: Results) -> Results:
                 # translation allowed.
                 "predicted_labels": procrustes_r2(optimum, labels, latent="euclidean", scale=True),
                 "found_labels": procrustes_r2(points, labels, latent="euclidean", scale=True),
-                "similarity_r2": sample_similarity_r2(points, optimum, similarity),
+                "similarity_r2": sample_similarity_r2(points, optimum, latent=similarity),
             }
         )
     return {"rows": rows}
