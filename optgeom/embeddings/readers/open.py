@@ -128,7 +128,8 @@ def open_embeddings(
           ``weights_only=True`` and needs PyTorch. bfloat16 is read as float32.
         * ``.csv``, ``.tsv``: a header line, then numbered columns such as ``embedding_0``, ``embedding_1``, ...
           (taken by number, from 0 or 1), or one column with vectors as text (``[0.1, 0.2]``, ``[0.1 0.2]``,
-          ``0.1 0.2``); numbers are read as float64, labels as text. Without a header line, all columns are the embedding and `labels` must be given.
+          ``0.1 0.2``); numbers are read as float64, labels as text. Without a header line, all columns are the
+          embedding and `labels` must be given.
           Needs pyarrow.
         * ``.parquet``: a column of lists or of lists of fixed size (float16, float32, float64), or numbered columns.
           Needs pyarrow.
