@@ -39,7 +39,7 @@ from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import CertifiableProgram, GramProgram
 from optgeom.programs.tilted import TiedProgram, TiltedProgram
-from optgeom.solvers.low_rank import solve_low_rank
+from optgeom.solvers.low_rank import LowRank
 from optgeom.solvers.newton import fit_log_dual, solve_pinned
 
 MATCHED, NEARLY_MATCHED = 1e-9, 1e-6  # relative misfit at which the search by cosine, and the one by tilt, ends
@@ -166,7 +166,7 @@ class Path:
         """The optimum of the program tilted by c = sign exp(log_strength), by the low-rank method."""
         frame = self.frame
         tilted = frame.tilted(self.sign * math.exp(log_strength))
-        cosines = solve_low_rank(tilted, self._cosines, judge(tilted), good_gap=LOW_RANK_GAP).certified.cosines
+        cosines = LowRank(good_gap=LOW_RANK_GAP).solve(tilted, self._cosines, judge(tilted)).certified.cosines
         self._cosines = cosines
         return _Point(log_strength, cosines, self.excess(cosines), float(cosines[frame.first, frame.second]))
 
@@ -211,7 +211,7 @@ class Path:
         frame = self.frame
         tied = TiedProgram(frame.program, frame.first, frame.second, self.sign)
         start = frame.cosines[np.ix_(tied.kept, tied.kept)]
-        return max(solve_low_rank(tied, start, judge(tied)).certified.risk - self._floor, 0.0)
+        return max(LowRank().solve(tied, start, judge(tied)).certified.risk - self._floor, 0.0)
 
     def _gap(self, point: _Point, strength: float) -> float:
         """By how much the point may exceed the minimum of the tilted program."""

@@ -47,7 +47,7 @@ class PairedOptimum:
         # Newton for a given cosine needs the rank-one dual: a log-sum, one dimension lost, a force between every two
         # classes.
         one_lost = geometry.num_classes > 2 and geometry.rank == geometry.num_classes - 1
-        self.spread = one_lost and whole.rows.has_majorizer and bool(whole.forces().all())
+        self.spread = one_lost and "majorizer" in whole.gives and bool(whole.forces().all())
 
     def frame(self, first: int, second: int) -> Frame:
         """The frame of a pair of classes."""

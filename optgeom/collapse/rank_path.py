@@ -57,11 +57,11 @@ def second_smallest_eigenvalue(classes: ClassDistribution, loss: Loss) -> float:
     program = whole.merged()
     if program.num_classes < whole.num_classes:
         return 0.0
-    if program.rows.has_majorizer:
+    if "majorizer" in program.gives:
         newton = solve_newton(program)
         if not newton.converged:
             newton = solve_by_homotopy(program)
-    elif program.rows.is_separable:
+    elif "pair-slopes" in program.gives:
         newton = solve_separable(program)
     else:
         needs = "`loss` must be a log-sum loss or separable to follow its rank"

@@ -24,7 +24,7 @@ from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.api import solve
-from optgeom.solvers.majorized import best_found as best_class_means
+from optgeom.solvers.limited import best_class_means
 
 ALL_RANKS = 30  # ranks up to which every one is searched; beyond, the last ones
 LAST_RANKS = 10

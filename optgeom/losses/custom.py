@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -168,7 +168,7 @@ class SeparableRows(RowLoss):
     law: law.NegativeLaw
     psi: Psi
     k: int
-    is_separable: bool = True
+    gives: ClassVar[frozenset[str]] = frozenset({"pair-slopes"})
 
     def value(self, t: Array) -> Array:
         held = self.count * self.law.other

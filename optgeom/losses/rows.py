@@ -15,11 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, log_nonnegative, logsumexp_rows
+from optgeom.errors import IncompatibleError
 from optgeom.losses.expectation import Multinomial, SecondMoments, expect
 from optgeom.losses.law import NegativeLaw, other_classes
 
@@ -39,6 +41,12 @@ class Majorizer:
     exact: bool
 
 
+def lacks(capability: str, rows: RowLoss) -> IncompatibleError:
+    """Error for a method that these rows do not have."""
+    given = ", ".join(sorted(rows.gives)) or "nothing beyond value, pull and curvature"
+    return IncompatibleError(f"{type(rows).__name__} must give {capability!r} for this; got rows that give {given}")
+
+
 class RowLoss(ABC):
     """Rows of a loss bound to class groups.
 
@@ -48,19 +56,17 @@ class RowLoss(ABC):
         Number of other classes, as in `NegativeLaw.count`.
     anchor_weight : (G,)
         Weight of ONE anchor class of each group in the risk.
-    is_linear : bool
-        The rows are linear in t (k = 1, alpha = 0): a linear program over the elliptope.
-    has_majorizer : bool
-        Whether `majorizer` is offered (log-sum losses).
-    is_separable : bool
-        Whether `pair_slopes` is offered (the pull of a pair depends on that pair only).
+    gives : frozenset of str
+        What solvers may use beyond value, pull and curvature:
+        "majorizer": `majorizer`, a log-sum upper bound; "log-sum": the rows are such a log-sum themselves;
+        "pair-slopes": `pair_slopes`, since the pull of a pair depends on its own cosine only;
+        "linear": the rows are linear in t (k = 1, alpha = 0), a linear program over the elliptope;
+        "merge": `merge`, for losses under which some classes coincide whatever the parameters.
     """
 
     count: Array
     anchor_weight: Array
-    is_linear: bool = False
-    has_majorizer: bool = False
-    is_separable: bool = False
+    gives: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def value(self, t: Array) -> Array:
@@ -87,16 +93,16 @@ class RowLoss(ABC):
         """Hessian products at t: a function from a (G, G) direction to the (G, G) derivative of the pull along it."""
 
     def majorizer(self, t: Array) -> Majorizer:
-        """Log-sum upper bound at t; only where `has_majorizer`."""
-        raise NotImplementedError
+        """Log-sum upper bound at t, where these rows give a "majorizer"."""
+        raise lacks("majorizer", self)
 
     def pair_slopes(self, t: Array) -> Array:
-        """(G, G) derivative of each pull in its own t; only where `is_separable`."""
-        raise NotImplementedError
+        """(G, G) derivative of each pull in its own t, where these rows give "pair-slopes"."""
+        raise lacks("pair-slopes", self)
 
     def merge(self, merged: npt.NDArray[np.bool_]) -> RowLoss:
         """Rows in which each marked group, whose classes carry no anchor weight, is one pseudo-class of the group's total weight."""
-        raise NotImplementedError
+        raise lacks("merge", self)
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class LogSumRows(RowLoss):
     anchor_weight: Array
     offset: Array  # (G,) >= 0
     log_weight: Array  # (G, G), -inf where there is no negative
-    has_majorizer: bool = True
+    gives: ClassVar[frozenset[str]] = frozenset({"majorizer", "log-sum", "merge"})
 
     @cached_property
     def _log_counted(self) -> Array:
@@ -173,7 +179,7 @@ class LinearRows(RowLoss):
     anchor_weight: Array
     law: NegativeLaw
     constant: float  # log q
-    is_linear: bool = True
+    gives: ClassVar[frozenset[str]] = frozenset({"linear"})
 
     def value(self, t: Array) -> Array:
         held = self.count * self.law.other
@@ -202,7 +208,7 @@ class MultinomialRows(RowLoss):
     counts: Multinomial
     log_alpha: float  # log of the constant in the loss, -inf when there is none
     log_factor: float  # log q
-    has_majorizer: bool = True
+    gives: ClassVar[frozenset[str]] = frozenset({"majorizer"})
 
     def value_above_floor(self, t: Array) -> Array:
         found = expect(self.counts, t)

@@ -61,7 +61,8 @@ class ClassMeanProgram:
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset()
+        """What the loss and its rows give."""
+        return self.loss.gives | self.rows.gives
 
     def known_gap(self, cosines: Array) -> None:
         """Nothing is known of the optimum beforehand."""

@@ -52,7 +52,7 @@ class WeightedProgram:
     anchored: npt.NDArray[np.bool_]
     temperature: float
     dual: ClassVar[Literal["entropy"]] = "entropy"
-    gives: ClassVar[frozenset[str]] = frozenset()
+    gives: ClassVar[frozenset[str]] = frozenset({"row-softmax"})
 
     @property
     def num_samples(self) -> int:

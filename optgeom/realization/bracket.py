@@ -9,7 +9,7 @@ from optgeom.errors import InvalidInputError
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization import euclidean
 from optgeom.realization.weights import Weights
-from optgeom.solvers import dimension_limited
+from optgeom.solvers import limited
 
 RANDOM_STARTS = 4
 LARGEST = 3000  # samples: every one is placed by itself
@@ -52,7 +52,7 @@ def best_on_sphere(weights: Weights, temperature: float, dim: int, relaxed: Arra
     program = _program(weights, temperature, rows, count)
     full = relaxed[np.ix_(weights.index, weights.index)]
     np.fill_diagonal(full, 1.0)
-    gram, _, steps = dimension_limited.best_found(program, full, dim)
+    gram, _, steps = limited.best_found(program, full, dim)
     values, axes = np.linalg.eigh(gram)
     points = axes[:, -dim:] * np.sqrt(np.maximum(values[-dim:], 0.0))
     return points / np.linalg.norm(points, axis=1)[:, None], steps

@@ -15,7 +15,7 @@ from optgeom.sampling.conditionals import Slice
 from optgeom.sampling.maps import GreatCircles, fibonacci
 from optgeom.sampling.optimum import SamplingOptimum, gram_program
 from optgeom.sampling.points import PointSet
-from optgeom.solvers.dimension_limited import quasi_newton
+from optgeom.solvers.limited import quasi_newton
 
 RANDOM_STARTS = 2
 FOUND = 1e-7  # relative: what is below the identity by less is rounding of the search

@@ -42,10 +42,9 @@ from optgeom.sampling.completion import is_determined
 from optgeom.sampling.conditionals import VonMisesFisher
 from optgeom.sampling.points import PointSet
 from optgeom.sampling.rings import solve_rings
-from optgeom.solvers.low_rank import solve_low_rank
+from optgeom.solvers.drive import drive
 
 CLOSED = 1e-12  # times n: eigenvalues of a matrix in closed form that rounding makes negative
-EXTRA, GROWTH, TIGHT = 16, 6, (1e-7, 1e-9, 1e-13)  # of the staircase, as for weighted programs
 MOST = 1000  # points of a program without symmetry
 # Slices of one with symmetry: a cosine for each two radii, and time goes with the sixth power of their number.
 MOST_SLICES = 160
@@ -305,8 +304,8 @@ def _solve(
         raise InvalidInputError(
             f"`slices` times `per_slice` must be at most {MOST} without cyclic slices; got {held.n} (take fewer)"
         )
-    low = solve_low_rank(program, start, judge, None, 1e-3 * tolerance, extra=EXTRA, growth=GROWTH, tight=TIGHT)
-    return low.certified, "low-rank staircase", low.iterations
+    attempt = drive(program, start, judge, tolerance=tolerance)
+    return attempt.certified, attempt.solver, attempt.iterations
 
 
 def _weights(held: PointSet) -> Weights:

@@ -1,4 +1,4 @@
-"""solve: from class proportions and a loss to the certified geometry. Chooses the solver; believes none of them."""
+"""solve: from class proportions and a loss to the certified geometry; certify_gram: the certificate of any matrix."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import numpy as np
 from optgeom import _checks, choices
 from optgeom._numerics import Array
 from optgeom.certificates import Certificate, Certified, certify, decide
-from optgeom.certificates.certificate import BACKWARD_ERROR_LIMIT, PRIMAL_SHIFT_LIMIT
-from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError, SolverError
+from optgeom.certificates.certificate import BACKWARD_ERROR_LIMIT
+from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.result import SolverRun
-from optgeom.solvers import candidates, majorized
-from optgeom.solvers.interior_point import start_linear
-from optgeom.solvers.low_rank import solve_low_rank
-from optgeom.solvers.newton import NewtonResult, simplex, solve_by_homotopy, solve_newton
-from optgeom.solvers.separable import solve_separable
+from optgeom.solvers.drive import drive
+from optgeom.solvers.limited import best_class_means
+from optgeom.solvers.newton import simplex
 
-Attempt = tuple[Certified, str, int]
+LIMITED = "low-rank, dimension limited"
 
 
 def solve(
@@ -93,73 +91,36 @@ def solve(
     free = program.free_classes()
     if free.size:
         raise InvalidInputError(
-            f"`loss` must let every class meet another one; class {classes.names[free[0]]} never does, so every direction is optimal "
-            f"for it ({free.size} such classes: drop them, or give them negatives)"
+            f"`loss` must let every class meet another one; class {classes.names[free[0]]} never does, so every "
+            f"direction is optimal for it ({free.size} such classes: drop them, or give them negatives)"
         )
 
     def judge(cosines: Array) -> Certified:
-        return certify(program, cosines, tolerance=tolerance, backward_tolerance=backward_tolerance)
+        lifted = _lifted(program, cosines)
+        return certify(program, lifted, tolerance=tolerance, backward_tolerance=backward_tolerance)
 
-    found, name, iterations = _run(program, solver, tolerance, judge)
-    run = SolverRun(name, iterations, time.perf_counter() - began)
+    reduced = program.merged()
+    attempt = drive(reduced, simplex(reduced), judge, solver, tolerance=tolerance)
+    best = attempt.certified
+    run = SolverRun(attempt.solver, attempt.iterations, time.perf_counter() - began)
     geometry = Geometry(
         classes=classes,
         index=program.groups.index,
         group_sizes=program.sizes,
-        group_cosines=found.cosines,
-        risk=found.risk,
-        certificate=found.certificate,
+        group_cosines=best.cosines,
+        risk=best.risk,
+        certificate=best.certificate,
         loss=loss,
         solver=run,
         dim=dim,
     )
-    if not found.certificate.certified:
-        raise NotCertifiedError(f"the geometry found by {name} is not certified: {found.certificate.reason}", geometry)
-    if dim is not None and dim < found.certificate.rank:
+    if not best.certificate.certified:
+        raise NotCertifiedError(
+            f"the geometry found by {attempt.solver} is not certified: {best.certificate.reason}", geometry
+        )
+    if dim is not None and dim < best.certificate.rank:
         return _limited(geometry, classes, loss, dim, began)
     return geometry
-
-
-def _run(program: ClassMeanProgram, solver: str, tolerance: float, judge: candidates.Judge) -> Attempt:
-    reduced = program.merged()
-    if solver == "conic":
-        from optgeom.solvers.conic import solve_conic
-
-        answer = solve_conic(program)
-        return judge(answer.cosines), "conic", answer.iterations
-    attempts: list[Attempt] = []
-    if solver == "auto":
-        for name, cosines in candidates.closed_forms(program):
-            attempts.append((judge(cosines), name, 0))
-            if attempts[-1][0].certificate.certified:
-                return attempts[-1]
-    start = simplex(reduced)
-    if solver == "newton" or (solver == "auto" and candidates.newton_applies(reduced)):
-        name, result = "newton", _newton(reduced)
-        if not result.converged and reduced.rows.has_majorizer:
-            followed = solve_by_homotopy(reduced)
-            name, result = ("newton-homotopy", followed) if followed.converged else (name, result)
-        if np.all(np.isfinite(result.cosines)):
-            attempts.append((judge(_lifted(program, result.cosines)), name, result.iterations))
-            start = result.cosines
-        if solver == "newton" or (attempts and _settled(attempts[-1][0])):
-            return _best(attempts)
-    before = 0
-    if reduced.rows.is_linear:
-        start, before = start_linear(reduced)
-    low = solve_low_rank(reduced, start, lambda cosines: certify(reduced, cosines, tolerance=tolerance))
-    attempts.append((judge(_lifted(program, low.certified.cosines)), "low-rank", before + low.iterations))
-    return _best(attempts)
-
-
-def _newton(program: ClassMeanProgram) -> NewtonResult:
-    if program.rows.has_majorizer:
-        return solve_newton(program)
-    if program.rows.is_separable:
-        return solve_separable(program)
-    raise IncompatibleError(
-        "`solver` 'newton' needs a log-sum loss or a separable one (k = 1, or an additive psi); use solver='low-rank' for this loss"
-    )
 
 
 def _lifted(program: ClassMeanProgram, cosines: Array) -> Array:
@@ -169,48 +130,18 @@ def _lifted(program: ClassMeanProgram, cosines: Array) -> Array:
     return full
 
 
-def _settled(found: Certified) -> bool:
-    """Certified, or optimal to rounding with only the backward error left.
-
-    The floor of rare classes, which no solver gets below.
-    """
-    held = found.certificate
-    optimal = held.primal_shift <= PRIMAL_SHIFT_LIMIT and held.gap <= 1e-12 * held.scale
-    return held.certified or (optimal and _backward(held) < 1e-5)
-
-
-def _backward(certificate: Certificate) -> float:
-    return math.inf if certificate.backward_error is None else certificate.backward_error
-
-
-def _best(attempts: list[Attempt]) -> Attempt:
-    if not attempts:
-        raise SolverError(
-            "the solver diverged: no finite matrix was found (check that the temperature and proportions are not extreme)"
-        )
-    certified = [attempt for attempt in attempts if attempt[0].certificate.certified]
-    return (certified or sorted(attempts, key=lambda attempt: _badness(attempt[0])))[0]
-
-
-def _badness(found: Certified) -> tuple[bool, float, float]:
-    """Infeasible matrices last: far from the optimum their gap can still be small. Then by gap and backward error."""
-    held = found.certificate
-    infeasible = not held.primal_shift <= PRIMAL_SHIFT_LIMIT
-    return infeasible, held.gap if math.isfinite(held.gap) else math.inf, _backward(held)
-
-
 def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int, began: float) -> Geometry:
     """Bracket for a dimension below the rank of the certified optimum."""
     program = ClassMeanProgram.build(classes, loss, grouped=False)
     # Singletons of a full batch coincide here too: the risk is concave in how they are spread over the sphere.
     first = np.unique(program.groups.index, return_index=True)[1]
-    found, risk, steps = majorized.best_found(program.merged(), relaxed.gram[np.ix_(first, first)], dim)
-    cosines = _lifted(program, found)
+    limited, risk, steps = best_class_means(program.merged(), relaxed.gram[np.ix_(first, first)], dim)
+    cosines = _lifted(program, limited)
     if risk - relaxed.certificate.lower_bound <= relaxed.certificate.tolerance * (1 + abs(risk)):
         # The ends meet: this is an optimum that needs no more dimensions (the optimum was not unique).
         met = certify(program, cosines, tolerance=relaxed.certificate.tolerance)
         if met.certificate.certified:
-            run = SolverRun("low-rank, dimension limited", steps, time.perf_counter() - began)
+            run = SolverRun(LIMITED, steps, time.perf_counter() - began)
             return replace(
                 relaxed,
                 index=program.groups.index,
@@ -239,7 +170,7 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
         group_cosines=cosines,
         risk=risk,
         certificate=certificate,
-        solver=SolverRun("low-rank, dimension limited", steps, time.perf_counter() - began),
+        solver=SolverRun(LIMITED, steps, time.perf_counter() - began),
         dim=dim,
         bracket=(lower, risk),
         relaxed=relaxed,

@@ -16,26 +16,29 @@ Zhao, Sun, Toh 2010, A Newton-CG augmented Lagrangian method for semidefinite pr
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
 from optgeom._numerics import Array
+from optgeom.certificates import Certified
+from optgeom.certificates.repair import repair
+from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
-from optgeom.solvers.low_rank import Judged
+from optgeom.solvers.base import Attempt, Judge
 
 OUTER_STEPS = 60
 NEWTON_STEPS = 30
 PRODUCTS = 300
+GOOD_GAP = 1e-11
 FIRST_PENALTY, LARGEST_PENALTY, GROWTH = (
     10.0,
     600.0,
     3.0,
 )  # in units of 1/(n tau^2): uncapped, the inner system becomes too hard
-
-J = TypeVar("J", bound=Judged)
 
 
 class _Point:
@@ -125,43 +128,63 @@ def _minimise(
     return here, NEWTON_STEPS
 
 
-def solve_augmented_lagrangian(
-    program: WeightedProgram, start: Array, judge: Callable[[Array], J], good_gap: float = 1e-11
-) -> tuple[J, int]:
-    """Minimise a weighted program with every sample a group of its own; best judged matrix and number of Newton steps.
+@dataclass(frozen=True, kw_only=True)
+class AugmentedLagrangian:
+    """The augmented Lagrangian method; members of a group are taken apart, and their matrices averaged again.
 
-    Parameters
+    Attributes
     ----------
-    program : WeightedProgram
-        All group sizes 1.
-    start : (n, n)
-        A Gram matrix near the optimum, e.g. the clipped target.
-    judge : callable
-        Matrix -> risk and certificate; the search ends when the gap is below `good_gap` (1 + |risk|), or stops falling.
+    good_gap : float
+        Gap relative to 1 + |risk| at which the search ends; it also ends where the gap stops falling.
     """
-    n, unit = program.num_samples, 1.0 / (program.num_samples * program.temperature**2)
-    penalty = FIRST_PENALTY * unit
-    gram, total = start.copy(), 0
-    gradient = n * program.gradient(gram)
-    multiplier = gradient - np.diag((gradient * gram).sum(axis=1))
-    eigenvalues, vectors = scipy.linalg.eigh(multiplier)
-    multiplier = (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T
-    best: J | None = None
-    stalled, tolerance = 0, 1e-2 * float(np.linalg.norm(gradient)) + 1e-12
-    for _ in range(OUTER_STEPS):
-        here, steps = _minimise(program, gram, multiplier, penalty, tolerance)
-        total += steps
-        gram, multiplier = here.gram, here.projection
-        found = judge(gram)
-        improved = best is None or found.certificate.gap < 0.7 * best.certificate.gap
-        if best is None or found.certificate.gap < best.certificate.gap:
-            best = found
-        if best.certificate.gap <= good_gap * (1 + abs(best.risk)):
-            break
-        stalled = 0 if improved else stalled + 1
-        if stalled >= 5:
-            break
-        penalty = min(penalty * GROWTH, LARGEST_PENALTY * unit)
-        tolerance = max(1e-13, 0.3 * tolerance)
-    assert best is not None
-    return best, total
+
+    name: ClassVar[str] = "augmented Lagrangian"
+    needs: ClassVar[frozenset[str]] = frozenset({"row-softmax"})
+    good_gap: float = GOOD_GAP
+
+    def solve(self, program: WeightedProgram, start: Array, judge: Judge) -> Attempt:
+        """From a group-form Gram matrix near the optimum, for example the clipped target."""
+        sizes = program.sizes
+        index = np.repeat(np.arange(sizes.size), sizes)
+        member = (index[:, None] == np.arange(sizes.size)).astype(np.float64)
+        pairs = sizes[:, None] * program.count
+
+        def together(gram: Array) -> Array:
+            off = gram - np.diag(np.diag(gram))
+            return np.asarray(np.where(pairs > 0, member.T @ off @ member / np.maximum(pairs, 1.0), 1.0))
+
+        apart, gram = _apart(program, index), group_matrix.expand(start, np.ones(sizes.size), index)
+        n, unit = program.num_samples, 1.0 / (program.num_samples * program.temperature**2)
+        penalty = FIRST_PENALTY * unit
+        gradient = n * apart.gradient(gram)
+        multiplier = gradient - np.diag((gradient * gram).sum(axis=1))
+        eigenvalues, vectors = scipy.linalg.eigh(multiplier)
+        multiplier = (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T
+        best: Certified | None = None
+        total, stalled, tolerance = 0, 0, 1e-2 * float(np.linalg.norm(gradient)) + 1e-12
+        for _ in range(OUTER_STEPS):
+            here, steps = _minimise(apart, gram, multiplier, penalty, tolerance)
+            total += steps
+            gram, multiplier = here.gram, here.projection
+            there = judge(repair(together(gram), sizes).cosines)
+            improved = best is None or there.certificate.gap < 0.7 * best.certificate.gap
+            if best is None or there.certificate.gap < best.certificate.gap:
+                best = there
+            if best.certificate.gap <= self.good_gap * (1 + abs(best.risk)):
+                break
+            stalled = 0 if improved else stalled + 1
+            if stalled >= 5:
+                break
+            penalty = min(penalty * GROWTH, LARGEST_PENALTY * unit)
+            tolerance = max(1e-13, 0.3 * tolerance)
+        assert best is not None
+        return Attempt(best, self.name, total)
+
+
+def _apart(program: WeightedProgram, index: npt.NDArray[np.intp]) -> WeightedProgram:
+    """The program with every member a group of its own."""
+    n = index.size
+    rows = program.rows[np.ix_(index, index)]
+    np.fill_diagonal(rows, 0.0)
+    ones = np.ones(n, dtype=np.int64)
+    return WeightedProgram(ones, 1.0 - np.eye(n), rows, program.anchored[index], program.temperature)

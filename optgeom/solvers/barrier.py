@@ -16,8 +16,8 @@ Boyd, Vandenberghe 2004, Convex Optimization, chapter 11; Nesterov, Nemirovskii 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -25,8 +25,7 @@ import scipy.linalg
 from optgeom._numerics import Array
 from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
-from optgeom.solvers.low_rank import Judged
-from optgeom.solvers.primal_dual import better_judged
+from optgeom.solvers.base import Attempt, FeasibleInTheLimit, Judge
 
 LARGEST = 64  # groups: 2080 unknowns, some 100 factorisations
 STEPS = 60  # of Newton's method for one mu
@@ -34,8 +33,7 @@ FALL = 10.0  # of mu
 DECREMENT = 1e-3  # in units of mu, at which mu falls
 WORTH_JUDGING = 1e-6
 LEAST = 1e-14
-
-J = TypeVar("J", bound=Judged)
+GOOD_GAP = 3e-10
 
 
 class _Pairs:
@@ -120,37 +118,36 @@ def _centre(pairs: _Pairs, cosines: Array, mu: float) -> tuple[Array, int, bool]
     return cosines, STEPS, False
 
 
-def solve_barrier(
-    program: WeightedProgram, start: Array, judge: Callable[[Array], J], good_gap: float
-) -> tuple[J | None, int]:
-    """Best judged matrix and the number of Newton steps; None for more than 64 groups.
+@dataclass(frozen=True, kw_only=True)
+class Barrier:
+    """The barrier method, for at most 64 groups.
 
-    Parameters
+    Attributes
     ----------
-    program : WeightedProgram
-    start : (G, G)
-        Group form; only its half-way point to the identity is used.
-    judge : callable
-        Group-form matrix -> risk and certificate.
     good_gap : float
         Gap relative to 1 + |risk| at which the search ends.
     """
-    groups = program.sizes.size
-    if groups > LARGEST:
-        return None, 0
-    pairs = _Pairs(program)
-    cosines = start / 2
-    cosines[np.diag_indices(groups)] = np.where(program.sizes > 1, np.diag(start) / 2, 1.0)
-    best: J | None = None
-    mu, steps = 1.0, 0
-    while mu >= LEAST:
-        cosines, taken, ended = _centre(pairs, cosines, mu)
-        steps += taken
-        if mu <= WORTH_JUDGING or ended:
-            best, good = better_judged(best, cosines, program.sizes, judge, good_gap)
-            if good:
-                return best, steps
-        if ended:
-            break
-        mu /= FALL
-    return best, steps
+
+    name: ClassVar[str] = "barrier method"
+    needs: ClassVar[frozenset[str]] = frozenset({"row-softmax"})
+    good_gap: float = GOOD_GAP
+
+    def solve(self, program: WeightedProgram, start: Array, judge: Judge) -> Attempt | None:
+        """From half way between a group-form matrix and the identity; None for more than 64 groups."""
+        groups = program.sizes.size
+        if groups > LARGEST:
+            return None
+        pairs = _Pairs(program)
+        search = FeasibleInTheLimit(judge, program.sizes, self.good_gap)
+        cosines = start / 2
+        cosines[np.diag_indices(groups)] = np.where(program.sizes > 1, np.diag(start) / 2, 1.0)
+        mu, steps = 1.0, 0
+        while mu >= LEAST:
+            cosines, taken, ended = _centre(pairs, cosines, mu)
+            steps += taken
+            if (mu <= WORTH_JUDGING or ended) and search.good(cosines):
+                break
+            if ended:
+                break
+            mu /= FALL
+        return search.attempt(self.name, steps)

@@ -15,7 +15,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from optgeom.errors import IncompatibleError, MissingDependencyError, SolverErro
 from optgeom.losses.rows import LinearRows, LogSumRows, MultinomialRows
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.solvers.base import Attempt, Judge
 
 TOLERANCES = {
     "CLARABEL": ("tol_gap_abs", "tol_gap_rel", "tol_feas"),
@@ -56,6 +57,19 @@ class ConicResult:
     value: float
     status: str
     iterations: int
+
+
+@dataclass(frozen=True)
+class Conic:
+    """CVXPY and Clarabel."""
+
+    name: ClassVar[str] = "conic"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def solve(self, program: ClassMeanProgram, start: Array, judge: Judge) -> Attempt:
+        """The start is not used."""
+        answer = solve_conic(program)
+        return Attempt(judge(answer.cosines), self.name, answer.iterations)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,17 @@ Helmberg, Rendl, Vanderbei, Wolkowicz 1996, An interior-point method for semidef
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
 import numpy as np
 import scipy.linalg
 
 from optgeom._numerics import Array
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.solvers.base import Attempt, Judge
+from optgeom.solvers.low_rank import LowRank
 from optgeom.solvers.newton import simplex
 
 STEPS = 120
@@ -26,6 +31,20 @@ LARGEST = 1000  # classes: each step factorises dense matrices of all of them
 TARGET = 1e-11  # relative gap at which the low-rank method takes over
 NEGLIGIBLE = 1e-4  # eigenvalues of the nearly optimal matrix that belong to its interior-point slack, not to its rank
 INTERIOR = 0.95  # share of the way to the boundary
+
+
+@dataclass(frozen=True)
+class LinearLowRank:
+    """The low-rank method from the answer of the interior-point method."""
+
+    name: ClassVar[str] = "low-rank"
+    needs: ClassVar[frozenset[str]] = frozenset({"linear"})
+
+    def solve(self, program: ClassMeanProgram, start: Array, judge: Judge) -> Attempt:
+        """The start is not used."""
+        near, steps = start_linear(program)
+        attempt = LowRank().solve(program, near, judge)
+        return replace(attempt, iterations=steps + attempt.iterations)
 
 
 def solve_linear_elliptope(cost: Array) -> tuple[Array, int]:

@@ -12,15 +12,17 @@ Boumal, Voroninski, Bandeira 2016, arXiv 1606.04970 (no spurious second-order po
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
 
 from optgeom._numerics import Array
+from optgeom.certificates import Certified
 from optgeom.programs import group_matrix
-from optgeom.programs.gram_program import GramProgram
+from optgeom.programs.gram_program import CertifiableProgram, GramProgram
+from optgeom.solvers.base import Attempt, Judge
 from optgeom.solvers.trust_region import TRUST_REGION_STEPS, Spheres, trust_region
 
 ROUNDS = 12  # minimise, certify, add columns
@@ -31,49 +33,6 @@ TIGHT = (1e-9, 1e-13)
 SLACK = 1e-6
 GOOD_GAP = 1e-12  # at which tightening ends
 ACCEPTED = 100.0  # times that gap, when nothing tighter is left to try at this rank
-
-
-class Bound(Protocol):
-    """What the staircase reads of a certificate."""
-
-    @property
-    def certified(self) -> bool: ...
-    @property
-    def gap(self) -> float: ...
-
-
-class Judged(Protocol):
-    """What a judge returns: the risk at the repaired matrix, with its certificate."""
-
-    @property
-    def risk(self) -> float: ...
-    @property
-    def certificate(self) -> Bound: ...
-
-
-J = TypeVar("J", bound=Judged)
-
-
-@dataclass(frozen=True)
-class LowRankResult(Generic[J]):
-    """Best point found.
-
-    Attributes
-    ----------
-    factor : (G, r)
-        Group means v_g.
-    certified : Judged
-        What the judge said of its Gram matrix (the certificate may have failed).
-    iterations : int
-        Trust-region steps in all.
-    products : int
-        Hessian products in all.
-    """
-
-    factor: Array
-    certified: J
-    iterations: int
-    products: int
 
 
 def start_factor(program: GramProgram, cosines: Array, most: int | None = None, extra: int = 3) -> Array:
@@ -97,38 +56,24 @@ def start_factor(program: GramProgram, cosines: Array, most: int | None = None, 
     return np.column_stack([factor, private])
 
 
-def solve_low_rank(
-    program: GramProgram,
-    start: Array,
-    judge: Callable[[Array], J],
-    most_columns: int | None = None,
-    good_gap: float = GOOD_GAP,
-    give_up: Callable[[int, float], bool] | None = None,
-    *,
-    extra: int = 3,
-    growth: int = 2,
-    tight: tuple[float, ...] = TIGHT,
-    loose: float = LOOSE,
-    loose_steps: int = LOOSE_STEPS,
-) -> LowRankResult[J]:
-    """Minimise over low-rank Gram matrices and raise the rank until the certificate holds.
+@dataclass(frozen=True, kw_only=True)
+class LowRank:
+    """The staircase over the number of columns, until the certificate holds.
 
-    Parameters
+    Attributes
     ----------
-    program : GramProgram
-        A class-mean or weighted program, grouped or not; it must give Hessian products.
-    start : (G, G)
-        Group-form matrix to start from; it is clipped to positive semidefinite.
-    judge : callable
-        Group-form matrix -> risk and certificate.
+    title : str
+        Name of the method in results.
     most_columns : int, optional
-        Columns to start with at most; the staircase doubles them as needed.
+        Columns to start with at most; the staircase multiplies them as needed.
     good_gap : float
         Gap, relative to 1 + |risk|, at which the search ends; 100 times as much is accepted where tightening stops
         short of it.
     give_up : callable, optional
         (columns, stationarity reached loosely) -> whether to return the point, judged, instead of going on with more
         columns; for programs on which another method is better at high rank.
+    once : bool
+        End after the first minimisation with columns to spare, whatever its certificate.
     extra : int
         Columns to start with beyond the rank of the start.
     growth : int
@@ -138,60 +83,82 @@ def solve_low_rank(
     loose, loose_steps : float, int
         Stationarity, and steps at most, while all columns may be in use.
     """
-    point = start_factor(program, start, most_columns, extra)
-    steps, products, slack = 0, 0, SLACK
-    best: LowRankResult[J] | None = None
-    for _ in range(ROUNDS):
-        # First loosely, with columns to spare: they let the method leave saddle points. While all columns are in use,
-        # tight minimisation would be wasted on too small a rank.
-        here, taken, used = _minimise(program, point, loose, loose_steps)
-        steps, products = steps + taken, products + used
-        thin = _without_slack(here, slack)
-        if thin.shape[1] == point.shape[1] and point.shape[1] - 1 < program.sizes.size:
-            wider = _with_descent_columns(here, here.force_sum.sum(), growth)
-            if wider is not None and give_up is not None and give_up(point.shape[1] - 1, here.stationarity):
-                return LowRankResult(here.mean, judge(here.cosines), steps, products)
-            if wider is not None:
-                point = wider
-                continue
-        # Then exactly, without the columns that died out: near a change of rank they see almost no curvature and would
-        # only slow the last digits.
-        gap = np.inf
-        for tolerance in tight:
-            here, taken, used = _minimise(program, thin, tolerance, TRUST_REGION_STEPS)
-            steps, products = steps + taken, products + used
-            thin = here.point
-            found = judge(here.cosines)
-            if best is None or _better(found, best.certified):
-                best = LowRankResult(here.mean, found, steps, products)
-            if _within(found, good_gap) or found.certificate.gap > 0.5 * gap:
+
+    name: ClassVar[str] = "low-rank"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    title: str = "low-rank"
+    most_columns: int | None = None
+    good_gap: float = GOOD_GAP
+    give_up: Callable[[int, float], bool] | None = None
+    once: bool = False
+    extra: int = 3
+    growth: int = 2
+    tight: tuple[float, ...] = TIGHT
+    loose: float = LOOSE
+    loose_steps: int = LOOSE_STEPS
+
+    def solve(self, program: CertifiableProgram, start: Array, judge: Judge) -> Attempt:
+        """From a group-form matrix, which is clipped to positive semidefinite."""
+        point = start_factor(program, start, self.most_columns, self.extra)
+        steps, slack = 0, SLACK
+        best: Certified | None = None
+        for _ in range(ROUNDS):
+            # First loosely, with columns to spare: they let the method leave saddle points. While all columns are in
+            # use, tight minimisation would be wasted on too small a rank.
+            here, taken = _minimise(program, point, self.loose, self.loose_steps)
+            steps += taken
+            thin = _without_slack(here, slack)
+            if thin.shape[1] == point.shape[1] and point.shape[1] - 1 < program.sizes.size:
+                wider = _with_descent_columns(here, here.force_sum.sum(), self.growth)
+                if (
+                    wider is not None
+                    and self.give_up is not None
+                    and self.give_up(point.shape[1] - 1, here.stationarity)
+                ):
+                    return Attempt(judge(here.cosines), self.title, steps)
+                if wider is not None:
+                    point = wider
+                    continue
+            # Then exactly, without the columns that died out: near a change of rank they see almost no curvature and
+            # would only slow the last digits.
+            gap = np.inf
+            for tolerance in self.tight:
+                here, taken = _minimise(program, thin, tolerance, TRUST_REGION_STEPS)
+                steps += taken
+                thin = here.point
+                there = judge(here.cosines)
+                if best is None or _better(there, best):
+                    best = there
+                if _within(there, self.good_gap) or there.certificate.gap > 0.5 * gap:
+                    break
+                gap = there.certificate.gap
+            if self.once or _within(there, ACCEPTED * self.good_gap):
                 break
-            gap = found.certificate.gap
-        if _within(found, ACCEPTED * good_gap):
-            break
-        wider = _with_descent_columns(here, 0.0)
-        if wider is None:
-            break
-        point, slack = wider, slack * 1e-3
-    if best is None:
-        here, taken, used = _minimise(program, point, TIGHT[-1], TRUST_REGION_STEPS)
-        best = LowRankResult(here.mean, judge(here.cosines), steps + taken, products + used)
-    return replace(best, iterations=steps, products=products)
+            wider = _with_descent_columns(here, 0.0)
+            if wider is None:
+                break
+            point, slack = wider, slack * 1e-3
+        if best is None:
+            here, taken = _minimise(program, point, TIGHT[-1], TRUST_REGION_STEPS)
+            steps += taken
+            best = judge(here.cosines)
+        return Attempt(best, self.title, steps)
 
 
-def _minimise(program: GramProgram, point: Array, tolerance: float, most: int) -> tuple[Spheres, int, int]:
+def _minimise(program: GramProgram, point: Array, tolerance: float, most: int) -> tuple[Spheres, int]:
     here = Spheres(program, point)
     here.prepare()
-    return trust_region(here, tolerance, most)
+    here, steps, _ = trust_region(here, tolerance, most)
+    return here, steps
 
 
-def _within(found: Judged, gap: float) -> bool:
-    return found.certificate.certified and found.certificate.gap <= gap * (1 + abs(found.risk))
+def _within(there: Certified, gap: float) -> bool:
+    return there.certificate.certified and there.certificate.gap <= gap * (1 + abs(there.risk))
 
 
-def _better(found: Judged, than: Judged) -> bool:
+def _better(there: Certified, than: Certified) -> bool:
     """Certified beats not certified; then the smaller gap."""
-    new, old = found.certificate, than.certificate
+    new, old = there.certificate, than.certificate
     return (not new.certified, new.gap) < (not old.certified, old.gap)
 
 

@@ -16,13 +16,14 @@ the optimum iff it is positive semidefinite; that is for the certificate to say.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from optgeom._numerics import EPS, Array, log_nonnegative, logsumexp_rows
 from optgeom.losses.rows import Majorizer
 from optgeom.programs.class_mean import ClassMeanProgram
-from optgeom.solvers.mixing import Anderson
+from optgeom.solvers.base import Attempt, Judge
 
 DIRECT_SIZE = 150  # unknowns up to which a dense factorisation beats an iterative solve
 NEWTON_STEPS = 60
@@ -57,6 +58,28 @@ class NewtonResult:
 
 
 Pin = tuple[int, int, float]  # two groups of one member, and the cosine that they keep
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Newton on the rank-one dual of a log-sum loss; along a homotopy of the proportions where it does not converge."""
+
+    name: ClassVar[str] = "newton"
+    needs: ClassVar[frozenset[str]] = frozenset({"majorizer"})
+
+    def solve(self, program: ClassMeanProgram, start: Array, judge: Judge) -> Attempt | None:
+        name, result = self.name, solve_newton(program)
+        if not result.converged:
+            followed = solve_by_homotopy(program)
+            name, result = ("newton-homotopy", followed) if followed.converged else (name, result)
+        return judged(result, judge, name)
+
+
+def judged(result: NewtonResult, judge: Judge, name: str) -> Attempt | None:
+    """Attempt of a Newton result; None where it is not finite."""
+    if not np.all(np.isfinite(result.cosines)):
+        return None
+    return Attempt(judge(result.cosines), name, result.iterations)
 
 
 @dataclass(frozen=True)
@@ -277,7 +300,7 @@ def solve_newton(
     """
     start = simplex(program) if cosines is None else cosines
     tolerance = 8 * EPS * float(program.sizes.max())
-    mixing = Anderson()
+    mixing = _Anderson()
     current, y, total, last_change, loose = start, log_dual, 0, np.inf, 1e-4
     best = NewtonResult(start, np.zeros(program.sizes.size), False, 0)
     smallest, since = np.inf, 0
@@ -437,3 +460,37 @@ def susceptibilities(program: ClassMeanProgram, cosines: Array) -> Array:
             total += slope[row] * entry * q[column]
     change = tau * np.exp(-(y[:, None] + y[None, :])) * (1.0 - total)
     return np.asarray(np.where(system.pairs, np.maximum((change + change.T) / 2, 0.0), 0.0))
+
+
+class _Anderson:
+    """Extrapolate a fixed-point iteration x -> g(x) from its last few pairs (x, g(x)).
+
+    Majorize-minimize steps converge linearly, with ratio up to 1/2.
+
+    References
+    ----------
+    Walker, Ni 2011, Anderson acceleration for fixed-point iterations, SIAM J. Numer. Anal. 49.
+    """
+
+    def __init__(self, memory: int = 4) -> None:
+        self.memory = memory
+        self.images: list[Array] = []
+        self.residuals: list[Array] = []
+
+    def next(self, point: Array, image: Array) -> Array:
+        """The next point, given g(point) = image."""
+        residual = image - point
+        if self.residuals and np.linalg.norm(residual) > 2 * np.linalg.norm(self.residuals[-1]):
+            # Extrapolation made things worse: drop the earlier pairs, take the plain step.
+            self.images, self.residuals = [], []
+        self.images.append(image)
+        self.residuals.append(residual)
+        self.images, self.residuals = self.images[-self.memory :], self.residuals[-self.memory :]
+        if len(self.images) == 1:
+            return image
+        differences = np.stack([(residual - old).ravel() for old in self.residuals[:-1]], axis=1)
+        weights, *_ = np.linalg.lstsq(differences, residual.ravel(), rcond=1e-10)
+        mixed = image.copy()
+        for weight, old in zip(weights, self.images[:-1], strict=True):
+            mixed -= weight * (image - old)
+        return mixed

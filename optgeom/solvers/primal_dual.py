@@ -37,18 +37,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
 
 from optgeom._numerics import Array
-from optgeom.certificates.certificate import RANK_EIGENVALUE
 from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
-from optgeom.solvers.low_rank import Judged
+from optgeom.solvers.base import Attempt, FeasibleInTheLimit, Judge
 
 STEPS = 60
+GOOD_GAP = 3e-10
 PATIENCE = 12  # steps without a smaller violation after which the search is given up
 SETTLING = 5  # first steps, which fit cosines and dual to each other: the violation says nothing yet
 # s for samples apart: weighs cosines against the dual; for tau from .05 to .5 all of .01 to .1 converged, .3 in part
@@ -62,8 +62,6 @@ LARGEST_SHARE = (
     0.65  # of the groups in dual directions; beyond, the optimum has low rank and the staircase is the method
 )
 LARGEST_BLOCKS = 2**25  # numbers in the row blocks, G k^2
-
-J = TypeVar("J", bound=Judged)
 
 
 class _Frame:
@@ -265,24 +263,12 @@ def applies(program: WeightedProgram) -> bool:
     return int(program.sizes[program.anchored].sum()) >= program.num_samples - 1
 
 
-def solve_primal_dual(
-    program: WeightedProgram,
-    start: Array,
-    judge: Callable[[Array], J],
-    good_gap: float,
-    most: int = STEPS,
-    caution: float = 1.0,
-) -> tuple[J | None, int]:
-    """Best judged matrix, None where the method found nothing to judge, and the number of steps.
+@dataclass(frozen=True, kw_only=True)
+class PrimalDual:
+    """The primal-dual Newton method.
 
-    Parameters
+    Attributes
     ----------
-    program : WeightedProgram
-        Where pairs have no curvature (`applies`) nothing is found.
-    start : (G, G)
-        Group form of a positive semidefinite matrix with unit diagonal.
-    judge : callable
-        Group-form matrix -> risk and certificate; it may be given matrices that are slightly indefinite.
     good_gap : float
         Gap relative to 1 + |risk| at which the search ends.
     most : int
@@ -290,61 +276,38 @@ def solve_primal_dual(
     caution : float
         Divides s: larger ones need more steps, and converge on some large groups where 1 does not.
     """
-    best: J | None = None
-    if not applies(program):
-        return None, 0
-    frame = _Frame(program, caution)
-    gram, dual = start, _dual_start(program, start)
-    smallest, since, judged = np.inf, 0, np.inf
-    for taken in range(1, most + 1):
-        try:
-            step = _newton_step(program, frame, gram, dual)
-        except np.linalg.LinAlgError:
-            return best, taken
-        if not np.isfinite(step.gram).all():
-            return best, taken
-        gram, dual = step.gram, step.dual
-        falls = taken <= SETTLING or step.violation < 0.9 * smallest
-        smallest, since = (step.violation, 0) if falls else (smallest, since + 1)
-        given_up = since >= PATIENCE or taken == most
-        # Judging costs as much as a step: only where the violation is small, and has fallen by a good part since, or
-        # falls no more.
-        if (step.violation < WORTH_JUDGING and (step.violation < 0.3 * judged or since > 0)) or given_up:
-            judged = min(judged, step.violation)
-            best, good = better_judged(best, gram, program.sizes, judge, good_gap)
-            if good:
-                return best, taken
-        if given_up:
-            break
-    return best, taken
 
+    name: ClassVar[str] = "primal-dual Newton"
+    needs: ClassVar[frozenset[str]] = frozenset({"row-softmax"})
+    good_gap: float = GOOD_GAP
+    most: int = STEPS
+    caution: float = 1.0
 
-def better_judged(
-    best: J | None, gram: Array, sizes: group_matrix.Sizes, judge: Callable[[Array], J], good_gap: float
-) -> tuple[J, bool]:
-    """The better of what was judged before and this matrix, and whether its gap is good enough to end the search.
-
-    Such a matrix has low rank only in the limit: what does not count for the rank would still count for an embedding,
-    and is left out at the end where the gap stays good.
-    """
-    found = judge(gram)
-    if best is None or found.certificate.gap < best.certificate.gap:
-        best = found
-    good = good_gap * (1 + abs(best.risk))
-    if not best.certificate.gap <= good:
-        return best, False
-    exact = judge(of_low_rank(gram, sizes))
-    return (exact if exact.certificate.gap <= good else best), True
-
-
-def of_low_rank(gram: Array, sizes: group_matrix.Sizes) -> Array:
-    """A Gram matrix without the eigenvalues that do not count for its rank, its diagonal brought back to 1."""
-    ones = np.ones(sizes.size)
-    eigenvalues, vectors = scipy.linalg.eigh(group_matrix.symmetric_block(gram, ones, sizes), check_finite=False)
-    kept = eigenvalues > RANK_EIGENVALUE
-    rest = group_matrix.complement(gram, ones, sizes)
-    block = (vectors[:, kept] * eigenvalues[kept]) @ vectors[:, kept].T
-    cosines, diagonal = group_matrix.from_blocks(block, np.where(rest > RANK_EIGENVALUE, rest, 0.0), sizes)
-    root = np.sqrt(np.maximum(diagonal, 1e-300))
-    cosines /= root[:, None] * root[None, :]
-    return (cosines + cosines.T) / 2
+    def solve(self, program: WeightedProgram, start: Array, judge: Judge) -> Attempt | None:
+        """From a feasible group-form matrix; None where pairs have no curvature (`applies`)."""
+        if not applies(program):
+            return None
+        frame = _Frame(program, self.caution)
+        search = FeasibleInTheLimit(judge, program.sizes, self.good_gap)
+        gram, dual = start, _dual_start(program, start)
+        smallest, since, judged, taken = np.inf, 0, np.inf, 0
+        for taken in range(1, self.most + 1):
+            try:
+                step = _newton_step(program, frame, gram, dual)
+            except np.linalg.LinAlgError:
+                break
+            if not np.isfinite(step.gram).all():
+                break
+            gram, dual = step.gram, step.dual
+            falls = taken <= SETTLING or step.violation < 0.9 * smallest
+            smallest, since = (step.violation, 0) if falls else (smallest, since + 1)
+            given_up = since >= PATIENCE or taken == self.most
+            # Judging costs as much as a step: only where the violation is small, and has fallen by a good part since,
+            # or falls no more.
+            if (step.violation < WORTH_JUDGING and (step.violation < 0.3 * judged or since > 0)) or given_up:
+                judged = min(judged, step.violation)
+                if search.good(gram):
+                    break
+            if given_up:
+                break
+        return search.attempt(self.name, taken)

@@ -11,14 +11,29 @@ which leaves a G x G system for dy.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from optgeom._numerics import EPS, Array, log_nonnegative
 from optgeom.programs.class_mean import ClassMeanProgram
-from optgeom.solvers.newton import NewtonResult, simplex
+from optgeom.solvers.base import Attempt, Judge
+from optgeom.solvers.newton import NewtonResult, judged, simplex
 
 STEPS = 100
 SMALLEST_DAMPING = 1e-8
+
+
+@dataclass(frozen=True)
+class SeparableNewton:
+    """Newton on the rank-one dual of a separable loss, from the simplex."""
+
+    name: ClassVar[str] = "newton"
+    needs: ClassVar[frozenset[str]] = frozenset({"pair-slopes"})
+
+    def solve(self, program: ClassMeanProgram, start: Array, judge: Judge) -> Attempt | None:
+        return judged(solve_separable(program), judge, self.name)
 
 
 def solve_separable(program: ClassMeanProgram) -> NewtonResult:

@@ -160,7 +160,7 @@ def test_solver_that_does_not_suit(monkeypatch):
     def fails(*arguments, **options):
         raise og.SolverError("the solver diverged")
 
-    monkeypatch.setattr(api, "_run", fails)
+    monkeypatch.setattr(api, "drive", fails)
     done = run("--counts", "5,3")
     assert done.exit_code == 5 and done.stderr == "the solver diverged\n"
 
@@ -177,7 +177,7 @@ def test_too_many_different_classes_are_one_line(monkeypatch):
     def fails(*arguments, **options):
         raise MemoryError("Unable to allocate 7.28 TiB")
 
-    monkeypatch.setattr(api, "_run", fails)
+    monkeypatch.setattr(api, "drive", fails)
     done = run("--counts", "5,3")
     assert done.exit_code == 5 and done.stdout == "" and done.stderr.count("\n") == 1
     assert done.stderr.startswith("not enough memory for this problem: Unable to allocate 7.28 TiB")

@@ -7,7 +7,7 @@ import pytest
 
 import optgeom as og
 from optgeom.programs.class_mean import ClassMeanProgram
-from optgeom.solvers.majorized import best_found as best_class_means
+from optgeom.solvers.limited import best_class_means
 
 TEN = og.ClassDistribution.from_counts([200, 120, 72, 43, 26, 15, 9, 6, 3, 2])
 

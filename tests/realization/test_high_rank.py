@@ -19,9 +19,10 @@ from optgeom.realization.api import realize
 from optgeom.realization.optimum import optimal_cosines, program_of, start_cosines
 from optgeom.realization.weights import Weights
 from optgeom.solvers import primal_dual
-from optgeom.solvers.augmented_lagrangian import solve_augmented_lagrangian
-from optgeom.solvers.barrier import solve_barrier
-from optgeom.solvers.primal_dual import solve_primal_dual
+from optgeom.solvers.augmented_lagrangian import AugmentedLagrangian
+from optgeom.solvers.barrier import Barrier
+from optgeom.solvers.base import Solver
+from optgeom.solvers.primal_dual import PrimalDual
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -39,6 +40,11 @@ def judge_of(program: WeightedProgram) -> Any:
     return judge
 
 
+def run(solver: Solver, program: WeightedProgram, start: Matrix, judge: Any) -> tuple[Any, int]:
+    attempt = solver.solve(program, start, judge)
+    return (None, 0) if attempt is None else (attempt.certified, attempt.iterations)
+
+
 # Computed with CVXPY and Clarabel at the default tolerances (agreement to 1e-10, printed in the derivation of this
 # program).
 PRINTED = [(1, 0.5, 3.5437936865), (3, 0.2, 3.0764791644)]
@@ -47,7 +53,7 @@ PRINTED = [(1, 0.5, 3.5437936865), (3, 0.2, 3.0764791644)]
 @pytest.mark.parametrize(("dim", "tau", "loss"), PRINTED)
 def test_primal_dual_agrees_with_a_conic_solver(dim: int, tau: float, loss: float) -> None:
     program, start = problem(40, dim, tau)
-    found, steps = solve_primal_dual(program, start, judge_of(program), 1e-10)
+    found, steps = run(PrimalDual(good_gap=1e-10), program, start, judge_of(program))
     assert found is not None and found.certificate.certified and steps < 40
     assert found.risk == pytest.approx(loss, abs=1e-9)
 
@@ -55,7 +61,7 @@ def test_primal_dual_agrees_with_a_conic_solver(dim: int, tau: float, loss: floa
 @pytest.mark.parametrize(("dim", "tau", "loss"), PRINTED)
 def test_augmented_lagrangian_agrees_with_a_conic_solver(dim: int, tau: float, loss: float) -> None:
     program, start = problem(40, dim, tau)
-    found, _ = solve_augmented_lagrangian(program, start, judge_of(program), 1e-10)
+    found, _ = run(AugmentedLagrangian(good_gap=1e-10), program, start, judge_of(program))
     assert found.certificate.certified
     assert found.risk == pytest.approx(loss, abs=1e-9)
 
@@ -63,8 +69,8 @@ def test_augmented_lagrangian_agrees_with_a_conic_solver(dim: int, tau: float, l
 @pytest.mark.parametrize("tau", [0.05, 0.1])
 def test_the_methods_meet_where_the_rank_is_high(tau: float) -> None:
     program, start = problem(60, 3, tau)
-    fast, _ = solve_primal_dual(program, start, judge_of(program), 1e-10)
-    safe, _ = solve_augmented_lagrangian(program, start, judge_of(program), 1e-10)
+    fast, _ = run(PrimalDual(good_gap=1e-10), program, start, judge_of(program))
+    safe, _ = run(AugmentedLagrangian(good_gap=1e-10), program, start, judge_of(program))
     assert fast is not None and fast.certificate.certified and fast.certificate.rank > 0.9 * 60
     assert abs(fast.risk - safe.risk) <= safe.certificate.gap + 1e-10
     assert safe.risk >= fast.certificate.lower_bound - 1e-13
@@ -77,7 +83,7 @@ def test_asymmetric_weights() -> None:
     weights = Weights.from_matrix(matrix)
     program = program_of(weights, 0.3)
     start = repair(start_cosines(weights, 0.3), weights.sizes).cosines
-    found, _ = solve_primal_dual(program, start, judge_of(program), 1e-11)
+    found, _ = run(PrimalDual(good_gap=1e-11), program, start, judge_of(program))
     assert found is not None
     assert abs(found.risk - optimal_cosines(weights, 0.3).loss) <= found.certificate.gap + 1e-9
 
@@ -104,7 +110,7 @@ def test_where_pairs_have_no_curvature_nothing_is_returned() -> None:
     weights = Weights.y_aware(np.random.default_rng(0).normal(size=(12, 3)), bandwidth=0.01)
     program = program_of(weights, 1e-4)
     start = repair(start_cosines(weights, 1e-4), weights.sizes).cosines
-    found, _ = solve_primal_dual(program, start, judge_of(program), 1e-10)
+    found, _ = run(PrimalDual(good_gap=1e-10), program, start, judge_of(program))
     assert found is None or not found.certificate.certified
 
 
@@ -162,8 +168,8 @@ def test_groups_have_the_optimum_of_their_samples(sizes: list[int], dim: int, ta
     weights, program, apart = grouped_and_apart(repeated(sizes, dim), tau)
     assert program.sizes.tolist() == sizes
     start = repair(start_cosines(weights, tau), weights.sizes).cosines
-    together, _ = solve_primal_dual(program, start, judge_of(program), 1e-11)
-    single, _ = solve_augmented_lagrangian(apart, expanded(weights, start), judge_of(apart), 1e-11)
+    together, _ = run(PrimalDual(good_gap=1e-11), program, start, judge_of(program))
+    single, _ = run(AugmentedLagrangian(good_gap=1e-11), apart, expanded(weights, start), judge_of(apart))
     assert together is not None and together.certificate.gap < 1e-10
     assert together.risk == pytest.approx(apart.risk(expanded(weights, together.cosines)), abs=1e-12)
     assert together.risk == pytest.approx(single.risk, abs=1e-10 + single.certificate.gap)
@@ -175,7 +181,7 @@ def test_groups_agree_with_a_conic_solver() -> None:
     tau = 0.1
     weights, program, apart = grouped_and_apart(repeated([3, 1, 4, 2, 2, 5, 1, 4], 2), tau)
     start = repair(start_cosines(weights, tau), weights.sizes).cosines
-    found, _ = solve_primal_dual(program, start, judge_of(program), 1e-11)
+    found, _ = run(PrimalDual(good_gap=1e-11), program, start, judge_of(program))
     n = apart.num_samples
     gram = cp.Variable((n, n), PSD=True)
     norms = cp.log_sum_exp(gram / tau + np.where(np.eye(n) > 0, -1e3, 0.0), axis=1)
@@ -228,7 +234,7 @@ def test_a_thousand_samples_of_sixty_labels_near_realizable() -> None:
 @pytest.mark.parametrize(("dim", "tau", "loss"), PRINTED)
 def test_barrier_method_agrees_with_a_conic_solver(dim: int, tau: float, loss: float) -> None:
     program, start = problem(40, dim, tau)
-    found, steps = solve_barrier(program, start, judge_of(program), 1e-11)
+    found, steps = run(Barrier(good_gap=1e-11), program, start, judge_of(program))
     assert found is not None and found.certificate.certified and steps < 300
     assert found.risk == pytest.approx(loss, abs=1e-9)
     # Full rank inside, but not in the answer.
@@ -243,8 +249,8 @@ def test_barrier_method_agrees_with_a_conic_solver(dim: int, tau: float, loss: f
 def test_barrier_method_on_groups(tau: float) -> None:
     weights, program, apart = grouped_and_apart(repeated([3, 1, 5, 2, 7, 4, 1, 6], 2), tau)
     start = repair(start_cosines(weights, tau), weights.sizes).cosines
-    together, _ = solve_barrier(program, start, judge_of(program), 1e-11)
-    single, _ = solve_barrier(apart, np.eye(apart.num_samples), judge_of(apart), 1e-11)
+    together, _ = run(Barrier(good_gap=1e-11), program, start, judge_of(program))
+    single, _ = run(Barrier(good_gap=1e-11), apart, np.eye(apart.num_samples), judge_of(apart))
     assert together is not None and single is not None
     assert together.certificate.gap < 1e-10 and single.certificate.gap < 1e-10
     assert together.risk == pytest.approx(single.risk, abs=1e-10)
@@ -252,7 +258,7 @@ def test_barrier_method_on_groups(tau: float) -> None:
 
 def test_barrier_method_leaves_many_groups_alone() -> None:
     program, start = problem(65, 2, 0.2)
-    assert solve_barrier(program, start, judge_of(program), 1e-10) == (None, 0)
+    assert run(Barrier(good_gap=1e-10), program, start, judge_of(program)) == (None, 0)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from optgeom.sampling.conditionals import Mixture, Slice, VonMisesFisher
 from optgeom.sampling.optimum import global_optimum
 from optgeom.sampling.points import point_set
 from optgeom.sampling.rings import solve_rings
-from optgeom.solvers.low_rank import solve_low_rank
+from optgeom.solvers.low_rank import LowRank
 
 TAU = 0.3
 
@@ -83,9 +83,9 @@ def test_bound_holds_for_every_matrix_and_is_tight_at_the_optimum(rho):
         # Even where it is no Gram matrix at all.
         assert lower_bound(program, start + 0.3 * (1 - np.eye(8))) <= optimum + 1e-8
     # Clarabel's cosines are only good to 1e-4 here; at those of another solver the bound is the optimum.
-    found = solve_low_rank(
-        program, np.eye(8), lambda cosines: certify(program, cosines, tolerance=1e-9), extra=8
-    ).certified
+    found = (
+        LowRank(extra=8).solve(program, np.eye(8), lambda cosines: certify(program, cosines, tolerance=1e-9)).certified
+    )
     assert found.certificate.certified
     assert lower_bound(program, found.cosines) == pytest.approx(found.risk, abs=1e-9)
     assert found.risk == pytest.approx(optimum, abs=1e-7)
@@ -129,12 +129,10 @@ def test_rings_and_the_general_solver_agree():
     held = point_set(Slice(3, 1 / TAU, (2,)), 8, 6)
     program = held.program(TAU)
     gram, _ = solve_rings(held, TAU, 0.0)
-    general = solve_low_rank(
+    general = LowRank(extra=16, growth=6).solve(
         program,
         held.points @ held.points.T,
         lambda cosines: certify(program, cosines, tolerance=1e-9),
-        extra=16,
-        growth=6,
     )
     assert general.certified.certificate.certified
     assert program.risk(gram) == pytest.approx(general.certified.risk, abs=1e-8)

@@ -11,7 +11,7 @@ import pytest
 import optgeom as og
 from optgeom.geometry import Geometry
 from optgeom.programs.class_mean import ClassMeanProgram
-from optgeom.solvers import dimension_limited, majorized
+from optgeom.solvers import limited as few
 
 GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
 
@@ -132,8 +132,8 @@ def test_majorized_rounds_reach_what_the_exact_risk_reaches(loss: og.Loss) -> No
     classes = og.ClassDistribution.from_counts([3000 // (k + 1) for k in range(60)])
     program = ClassMeanProgram.build(classes, loss, grouped=False)
     free = og.solve(classes, loss)
-    cosines, risk, _ = majorized.best_found(program, np.array(free.gram), 40)
-    exact = dimension_limited.best_found(program, np.array(free.gram), 40)[1]
+    cosines, risk, _ = few.best_class_means(program, np.array(free.gram), 40)
+    exact = few.best_found(program, np.array(free.gram), 40)[1]
     assert risk == pytest.approx(program.risk(cosines), rel=1e-12)
     assert free.risk < risk <= exact + 1e-5 * abs(exact)
     assert np.linalg.matrix_rank(cosines, tol=1e-7, hermitian=True) <= 40
@@ -147,7 +147,7 @@ def test_each_round_lies_above_the_exact_risk_and_touches_it() -> None:
     rows = np.random.default_rng(0).standard_normal((50, 6, 4))
     rows /= np.linalg.norm(rows, axis=2, keepdims=True)
     here = rows[0] @ rows[0].T
-    upper = majorized._surrogate(program, here)
+    upper = few.surrogate(program, here)
     np.testing.assert_allclose(upper.gradient(here), program.gradient(here), rtol=1e-9)
     for other in rows[1:]:
         gram = other @ other.T

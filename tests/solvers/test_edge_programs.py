@@ -18,8 +18,8 @@ import optgeom as og
 from optgeom.certificates import certify
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.solvers.closed_forms import analytic_centre
 from optgeom.solvers.conic import solve_conic
-from optgeom.solvers.linear import analytic_centre
 
 UCL = og.InfoNCE(0.5, 1, 0.0)
 SCL = og.InfoNCE(0.5, 1, 0.0, "sum", "scl")

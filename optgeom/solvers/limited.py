@@ -11,18 +11,23 @@ to the accuracy of a bracket.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from optgeom._numerics import Array
+from optgeom.losses.rows import LogSumRows
+from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import GramProgram
 from optgeom.solvers.low_rank import local_minimum
 
-# Small problems have many local minima and cost milliseconds a start; the minima of large ones are alike.
+# Small problems have many local minima and cost milliseconds per start; the minima of large ones are alike.
 MOST_STARTS, START_BUDGET = 24, 2000
 LARGE = 2000  # coordinates beyond which the accuracy of a bracket is enough, and one start
 ACCURATE = (1e-10, 300)  # stationarity and steps
-# Relative decrease a step at which a large problem ends: the bracket is thousands of times wider.
+# Relative decrease per step at which a large problem ends: the bracket is thousands of times wider.
 SMALLEST_DECREASE, MOST_STEPS, MEMORY = 1e-7, 400, 20
+ROUNDS = 20  # of majorizers
 
 
 def best_found(program: GramProgram, relaxed: Array, dim: int) -> tuple[Array, float, int]:
@@ -84,3 +89,54 @@ def quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]
         options={"maxiter": MOST_STEPS, "maxcor": MEMORY, "ftol": SMALLEST_DECREASE, "gtol": 0.0},
     )
     return unit(found.x)[2], float(found.fun), int(found.nit)
+
+
+def best_class_means(program: ClassMeanProgram, relaxed: Array, dim: int) -> tuple[Array, float, int]:
+    """Best Gram matrix of `dim` columns that was reached, its risk, and the number of steps.
+
+    The exact expectation of finitely many negatives costs hundreds of exponentials per entry, and a minimisation in few
+    dimensions hundreds of evaluations. Jensen's majorizer (`losses.rows.Majorizer`) is a log-sum of one exponential per
+    entry that, up to a constant, touches the exact risk where it was taken and lies above it elsewhere: each round
+    minimises it, so that the exact risk never increases, and the limit is stationary for the exact risk. A few rounds
+    are enough, since the two differ only by how much the negatives of one batch differ from those of the next. Small
+    problems, and rows without a majorizer or with one that is exact, are left to `best_found`.
+    """
+    if len(relaxed) * dim <= LARGE or "majorizer" not in program.gives or "log-sum" in program.gives:
+        return best_found(program, relaxed, dim)
+    vectors = _unit(spectral_start(relaxed, dim, np.random.default_rng(0)))
+    cosines = _gram(vectors)
+    risk, taken = program.risk(cosines), 0
+    for _ in range(ROUNDS):
+        there, _, steps = quasi_newton(surrogate(program, cosines), vectors)
+        lower = program.risk(there)
+        taken += steps
+        gain = risk - lower
+        if gain > 0:
+            cosines, risk = there, lower
+            vectors = _factor(there, dim)
+        if not gain > SMALLEST_DECREASE * max(abs(risk), 1.0):
+            break
+    return cosines, risk, taken
+
+
+def surrogate(program: ClassMeanProgram, cosines: Array) -> ClassMeanProgram:
+    """The log-sum program that touches `program` at `cosines` and lies above it, up to a constant."""
+    upper = program.rows.majorizer(program.exponents(cosines))
+    weight = program.rows.anchor_weight * upper.mass
+    return replace(program, rows=LogSumRows(program.rows.count, weight, np.exp(upper.log_offset), upper.log_weight))
+
+
+def _factor(cosines: Array, dim: int) -> Array:
+    """(C, d) unit rows with these products, of rank d at most."""
+    values, vectors = np.linalg.eigh(cosines)
+    return _unit(vectors[:, -dim:] * np.sqrt(np.maximum(values[-dim:], 0.0)))
+
+
+def _unit(rows: Array) -> Array:
+    return np.asarray(rows / np.linalg.norm(rows, axis=1)[:, None])
+
+
+def _gram(unit: Array) -> Array:
+    cosines = np.clip(unit @ unit.T, -1.0, 1.0)
+    np.fill_diagonal(cosines, 1.0)
+    return np.asarray(cosines)
