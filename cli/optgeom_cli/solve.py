@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from optgeom.geometry import Geometry
     from optgeom.inputs.classes import ClassDistribution
     from optgeom.losses.base import Loss
-
+    from optgeom_cli.determined import Determined
 
 _PANEL = "Output"
+_DETERMINED = "What the loss determines"
 _ENDINGS = {
     "--out": (".npz", ".json"),
     "--prototypes": (".npy", ".npz", ".csv", ".pt", ".safetensors"),
@@ -52,6 +53,31 @@ def solve(
             "--backward-tolerance", help="Backward error that counts as certified; 1e-6 for very rare classes."
         ),
     ] = 1e-8,
+    slack: Annotated[
+        float | None,
+        typer.Option(
+            "--slack",
+            metavar="SHARE",
+            help="Range of each angle within this share of the way from optimal to collapsed loss, such as 1e-3.",
+            rich_help_panel=_DETERMINED,
+        ),
+    ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole",
+            help="Slack of the mean over all images, not per image of the two classes.",
+            rich_help_panel=_DETERMINED,
+        ),
+    ] = False,
+    saddles: Annotated[
+        bool,
+        typer.Option(
+            "--saddles",
+            help="Where training stalls in fewer dimensions, and which classes are still together there.",
+            rich_help_panel=_DETERMINED,
+        ),
+    ] = False,
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)
     ] = False,
@@ -86,6 +112,8 @@ def solve(
     vectors = [("--prototypes", path) for path in prototypes or ()]
     targets = [(option, path) for option, path in (("--out", out), *vectors, ("--plot", plot)) if path is not None]
     _check_targets(targets)
+    if whole and slack is None:
+        raise UsageError("--whole goes with --slack; got no --slack (give one, such as --slack 1e-3)")
     classes = class_options.read()
     chosen = loss_options.read()
 
@@ -100,18 +128,36 @@ def solve(
         geometry, failure, targets = error.geometry, error, []
     _write(geometry, targets, dim)
     margin, margin_line = _collapse_margin(classes, chosen)
+    determined = _determine(geometry, slack, whole, saddles, failed=failure is not None)
     if json_output:
         content = geometry.as_dict(full or None)
         if margin is None and margin_line is not None:
             content["notes"].append(f"collapse_margin: {margin_line}")
-        emit_json({**content, "collapse_margin": None if margin is None else margin.as_dict()})
+        emit_json(
+            {
+                **content,
+                "collapse_margin": None if margin is None else margin.as_dict(),
+                **(determined.as_dict() if determined is not None else {}),
+            }
+        )
     else:
         from optgeom_cli.solve_report import report
 
-        report(geometry, source=class_options.source, files=targets, collapse=margin_line)
+        report(geometry, source=class_options.source, files=targets, collapse=margin_line, determined=determined)
     if failure is not None:
         notice(str(failure) + (" (no file was written)" if out or prototypes or plot else ""))
         raise typer.Exit(ExitCode.NOT_CERTIFIED)
+
+
+def _determine(
+    geometry: Geometry, slack: float | None, whole: bool, saddles: bool, *, failed: bool
+) -> Determined | None:
+    """What the loss determines, where it was asked for and the geometry is an optimum."""
+    if (slack is None and not saddles) or failed:
+        return None
+    from optgeom_cli.determined import determine
+
+    return determine(geometry, slack=slack, whole=whole, saddles=saddles)
 
 
 def _collapse_margin(classes: ClassDistribution, loss: Loss) -> tuple[CollapseMargin | None, str | None]:

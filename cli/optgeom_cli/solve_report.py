@@ -14,6 +14,7 @@ from rich.text import Text
 from optgeom.formatting import first_of
 from optgeom.geometry import Geometry, Pair
 from optgeom.wording import describe_certificate, describe_regime, short, simplex_angle_deg
+from optgeom_cli.determined import Determined
 from optgeom_cli.output import page, summary_table
 
 ALL_CLASSES = 20  # up to this many classes each has its line
@@ -31,7 +32,12 @@ _KINDS = {
 
 
 def report(
-    geometry: Geometry, *, source: str | None, files: Iterable[tuple[str, Path]], collapse: str | None = None
+    geometry: Geometry,
+    *,
+    source: str | None,
+    files: Iterable[tuple[str, Path]],
+    collapse: str | None = None,
+    determined: Determined | None = None,
 ) -> None:
     """Print the answer on stdout.
 
@@ -44,16 +50,19 @@ def report(
         Files written.
     collapse : str, optional
         How far the classes are from total collapse.
+    determined : Determined, optional
+        What the loss determines, where it was asked for.
     """
     lines = [
         *_summary(geometry, source, collapse),
+        *(determined.lines() if determined is not None else ()),
         *(("Written", f"{path} ({_KINDS[option]})") for option, path in files),
     ]
     with page() as out:
         out.print(summary_table(lines))
         if geometry.num_classes > 3 and not _all_equal(geometry) and not geometry.coincident_classes:
             out.print()
-            out.print(_pairs_table(geometry))
+            out.print(_pairs_table(geometry, determined))
         out.print()
         out.print(_classes_table(geometry))
 
@@ -159,7 +168,7 @@ def _rank_line(geometry: Geometry) -> str:
     return text + (f" ({geometry.dim} asked for)" if geometry.dim is not None else "")
 
 
-def _pairs_table(geometry: Geometry) -> Table:
+def _pairs_table(geometry: Geometry, determined: Determined | None) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
         title="Closest pairs",
@@ -171,9 +180,13 @@ def _pairs_table(geometry: Geometry) -> Table:
     table.add_column("class", overflow="ellipsis", no_wrap=True)
     table.add_column("class", overflow="ellipsis", no_wrap=True)
     table.add_column("angle (degrees)", justify="right", no_wrap=True)
+    if determined is not None and determined.ranges is not None:
+        table.add_column("within the slack", justify="right", no_wrap=True)
     for pair in geometry.closest_pairs(SHOWN_PAIRS):
         names = (Text(short(geometry.names[which])) for which in (pair.first, pair.second))
-        table.add_row(*names, degrees(pair.angle_deg, geometry))
+        near = determined.of_pair(pair.first, pair.second) if determined is not None else None
+        ends = [] if near is None else [f"{near.closest_deg:.1f} to {near.farthest_deg:.1f}"]
+        table.add_row(*names, degrees(pair.angle_deg, geometry), *ends)
     return table
 
 
