@@ -29,7 +29,9 @@ A_ij, a rise dA is replaced by tau log(1 + dA / tau), a fall is limited to tau; 
 step itself. There is no further safeguard: the method is fast, not infallible, and the certificate judges what it
 returns.
 
-References ---------- Qi, Sun 1993 (semismooth Newton); Zhao, Sun, Toh 2010, SIAM J. Optim. 20 (its use in semidefinite
+References
+----------
+Qi, Sun 1993 (semismooth Newton); Zhao, Sun, Toh 2010, SIAM J. Optim. 20 (its use in semidefinite
 programming). The reduction to n x k and the damping in logarithms are ours.
 """
 

@@ -12,7 +12,9 @@ Hungarian method), in turns, and then by exchanging pairs. Classes that are inte
 proportions) may be matched either way: their order means nothing. The intervals know nothing of the choice among
 permutations, which favours agreement; hence "after matching" in the verdict.
 
-References ---------- Kuhn 1955, The Hungarian method for the assignment problem. Vogelstein et al. 2015, Fast
+References
+----------
+Kuhn 1955, The Hungarian method for the assignment problem. Vogelstein et al. 2015, Fast
 approximate quadratic programming for graph matching, PLOS ONE 10(4).
 """
 
