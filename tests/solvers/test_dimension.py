@@ -127,16 +127,23 @@ def test_case_25_more_classes_than_dimensions_plus_one() -> None:
 @pytest.mark.parametrize(
     "loss", [og.SupCon(0.1, 64), og.SupCon(0.5, 16, views=1), og.InfoNCE(0.2, 32, 1.0, "sum", "scl")], ids=str
 )
-def test_majorized_rounds_reach_what_the_exact_risk_reaches(loss: og.Loss) -> None:
-    """The same minimisation with the exact risk in every step, which takes ten times as long."""
+def test_majorized_rounds_end_where_the_exact_risk_falls_no_further(loss: og.Loss) -> None:
+    """Which local optimum is reached depends on the last digits of the processor; that it is one does not.
+
+    Minimised once more with the exact risk in every step, which takes ten times as long, the answer stays as good.
+    """
     classes = og.ClassDistribution.from_counts([3000 // (k + 1) for k in range(60)])
     program = ClassMeanProgram.build(classes, loss, grouped=False)
     free = og.solve(classes, loss)
+    start = few.spectral_start(np.array(free.gram), 40, np.random.default_rng(0))
+    start /= np.linalg.norm(start, axis=1)[:, None]
     cosines, risk, _ = few.best_class_means(program, np.array(free.gram), 40)
-    exact = few.best_found(program, np.array(free.gram), 40)[1]
     assert risk == pytest.approx(program.risk(cosines), rel=1e-12)
-    assert free.risk < risk <= exact + 1e-5 * abs(exact)
+    assert free.risk < risk < program.risk(start @ start.T)
     assert np.linalg.matrix_rank(cosines, tol=1e-7, hermitian=True) <= 40
+    values, axes = np.linalg.eigh(cosines)
+    exact = few.quasi_newton(program, axes[:, -40:] * np.sqrt(values[-40:]))[1]
+    assert risk <= exact + 1e-5 * abs(exact)
 
 
 def test_each_round_lies_above_the_exact_risk_and_touches_it() -> None:
