@@ -60,8 +60,10 @@ def describe_certificate(geometry: Geometry) -> str:
     if geometry.bracket is not None:
         low, high = geometry.bracket
         return (
-            f"not certified: in {_dimensions(geometry.dim or geometry.rank)} the lowest risk lies in the bracket from {low:.10g} to "
-            f"{high:.10g} (width {high - low:.1e}); this geometry attains the upper end, and whether a better one exists is unknown"
+            f"not certified: in {_dimensions(geometry.dim or geometry.rank)} the lowest risk lies in "
+            f"the bracket from {low:.10g} to "
+            f"{high:.10g} (width {high - low:.1e}); this geometry attains the upper end, and whether a "
+            "better one exists is unknown"
         )
     if not certificate.certified:
         why = certificate.reason or "it does not meet the limits that were asked for"

@@ -97,7 +97,8 @@ def _simclr(
         or set(loss_options.given) - {"temperature"}
     ):
         raise UsageError(
-            "--simclr goes with --temperature and --base-temperature only: its classes are the images, its loss is fixed"
+            "--simclr goes with --temperature and --base-temperature only: its classes are the "
+            "images, its loss is fixed"
         )
     if pairs < 2:
         raise UsageError(
@@ -144,7 +145,8 @@ def _lines(
     if values.simplex_value is not None:
         yield (
             "Simplex",
-            f"{values.simplex_value:.6f}{limit}  all classes at equal angles, which is the optimum only of balanced classes",
+            f"{values.simplex_value:.6f}{limit}  all classes at equal angles, which is the optimum "
+            "only of balanced classes",
         )
     if values.observed is not None:
         yield "Observed", f"{values.observed:.10g}"

@@ -143,8 +143,8 @@ def _value(name: str, typed: Any) -> Any:
 
 def _kinds(name: str) -> list[Option]:
     """The parameter as each loss has it."""
-    found = (_option_of(loss, name) for loss in registry.names())
-    return [option for option in found if option is not None]
+    options = (_option_of(loss, name) for loss in registry.names())
+    return [option for option in options if option is not None]
 
 
 def _loss_option() -> Any:

@@ -100,7 +100,8 @@ def scan(
     """
     if own is not None:
         raise UsageError(
-            "scan takes class sizes by formula, not --counts or --labels (give --majority or --imbalance with --shape; for classes of "
+            "scan takes class sizes by formula, not --counts or --labels (give --majority or "
+            "--imbalance with --shape; for classes of "
             "your own `optgeom design` varies one parameter, and `optgeom solve` gives the geometry)"
         )
     if plot is not None:

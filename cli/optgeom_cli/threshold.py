@@ -57,11 +57,11 @@ def threshold(
     classes = class_options.read() if class_options.given else None
 
     with working("computing the threshold"):
-        found, margin = _compute(chosen, classes, minorities, split)
+        answer, margin = _compute(chosen, classes, minorities, split)
     if json_output:
-        emit_json({**found.as_dict(), "margin": None if margin is None else margin.as_dict()})
+        emit_json({**answer.as_dict(), "margin": None if margin is None else margin.as_dict()})
     else:
-        print_summary(_lines(found, margin, chosen, classes, split, minorities))
+        print_summary(_lines(answer, margin, chosen, classes, split, minorities))
 
 
 def _compute(
@@ -95,39 +95,42 @@ def margin_text(margin: CollapseMargin) -> str:
     odds, needed = odds_text(margin.log_odds), odds_text(margin.threshold_log_odds)
     away = abs(margin.threshold_log_odds - margin.log_odds)
     if margin.collapsed:
-        return f"total collapse: the majority's odds are {odds} : 1, {odds_text(away)} times the {needed} : 1 at which it begins"
+        return (
+            f"total collapse: the majority's odds are {odds} : 1, {odds_text(away)} times the {needed} : 1 "
+            "at which it begins"
+        )
     return f"the majority's odds are {odds} : 1; total collapse needs {needed} : 1, {odds_text(away)} times as much"
 
 
-def _share(found: CollapseThreshold) -> str:
+def _share(answer: CollapseThreshold) -> str:
     return (
-        f"{found.threshold:.6f}"
-        if found.one_minus_threshold >= SMALL_SHARE
-        else f"1 - {odds_text(math.log(found.one_minus_threshold))}"
+        f"{answer.threshold:.6f}"
+        if answer.one_minus_threshold >= SMALL_SHARE
+        else f"1 - {odds_text(math.log(answer.one_minus_threshold))}"
     )
 
 
 def _lines(
-    found: CollapseThreshold,
+    answer: CollapseThreshold,
     margin: CollapseMargin | None,
     loss: Loss,
     classes: ClassDistribution | None,
     split: str | None,
     minorities: int | None,
 ) -> Iterable[tuple[str, str]]:
-    yield "Loss", found.loss.words()
-    yield "Minorities", _minorities(found, margin, loss, split, minorities)
-    needs = odds_text(found.log_odds)
+    yield "Loss", answer.loss.words()
+    yield "Minorities", _minorities(answer, margin, loss, split, minorities)
+    needs = odds_text(answer.log_odds)
     yield "Total collapse", f"needs odds of {needs} : 1 or more, majority samples to all other samples together"
     yield (
         "Majority share",
-        f"{_share(found)} or more: then all minority classes share one direction, opposite to the majority",
+        f"{_share(answer)} or more: then all minority classes share one direction, opposite to the majority",
     )
-    if found.published_sufficient is not None:
-        published = found.published_sufficient
+    if answer.published_sufficient is not None:
+        published = answer.published_sufficient
         yield (
             "In the literature",
-            f"a share of {published:.4f} is known to suffice; exactly, {_share(found)} suffices and is needed",
+            f"a share of {published:.4f} is known to suffice; exactly, {_share(answer)} suffices and is needed",
         )
     if classes is not None and margin is None:
         yield "Your classes", "no single class is the most frequent: total collapse is not the optimum"
@@ -136,12 +139,12 @@ def _lines(
 
 
 def _minorities(
-    found: CollapseThreshold, margin: CollapseMargin | None, loss: Loss, split: str | None, minorities: int | None
+    answer: CollapseThreshold, margin: CollapseMargin | None, loss: Loss, split: str | None, minorities: int | None
 ) -> str:
     if "uniform-negatives" in loss.gives:
-        return f"{found.minorities} (the threshold is the same for any number of them, however unequal)"
+        return f"{answer.minorities} (the threshold is the same for any number of them, however unequal)"
     if split is not None:
-        return f"{found.minorities}, in proportions {split}"
+        return f"{answer.minorities}, in proportions {split}"
     if minorities is None and margin is not None:
-        return f"{found.minorities}, in proportion as given"
-    return f"{found.minorities}, equally frequent"
+        return f"{answer.minorities}, in proportion as given"
+    return f"{answer.minorities}, equally frequent"

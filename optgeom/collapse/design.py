@@ -288,7 +288,10 @@ def _flat_note(geometry: Geometry, loss: Loss) -> str | None:
     if share is None:
         return None
     apart = f"differ by {100 * share:.1g} % of the way from a collapsed to the optimal loss"
-    return f"this geometry and the balanced simplex {apart}: the loss hardly tells them apart, and training may not get there"
+    return (
+        f"this geometry and the balanced simplex {apart}: the loss hardly tells them apart, and training "
+        "may not get there"
+    )
 
 
 def _narrow_note(geometry: Geometry, min_angle: float | None) -> str | None:

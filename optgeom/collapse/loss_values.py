@@ -1,6 +1,7 @@
 r"""What value should my loss have? The landmarks of a training curve, as the training code prints them.
 
-    collapsed   all class means at one point, A = 11^T: ln(n - 1) for SupCon with n rows per batch, ln(alpha + q k) for InfoNCE;
+    collapsed   all class means at one point, A = 11^T: ln(n - 1) for SupCon with n rows per batch, ln(alpha + q k) for
+                InfoNCE;
     optimal     F at the certified optimum of these classes: no network goes below it;
     simplex     F at the regular simplex, which is what balanced classes would give, for the SAME imbalanced classes.
 
@@ -117,8 +118,8 @@ def loss_values(
     loss : Loss, optional
         Needed with classes, and for its temperature with `base_temperature`.
     labels : array-like of shape (N,), optional
-        Label of each image of one batch, in place of `classes`: the values of SupCon for exactly these labels, and which
-        anchors have no positive. Without `loss` that of `SupConFullBatch()`.
+        Label of each image of one batch, in place of `classes`: the values of SupCon for exactly these labels, and
+        which anchors have no positive. Without `loss` that of `SupConFullBatch()`.
     rows : int, optional
         n >= 3 rows per batch (images times views), for SupCon: the collapsed value is ln(n - 1) and, with classes,
         batches of n / views images are taken exactly.
@@ -200,7 +201,8 @@ def _judged(
         return values
     if values.constant is None:
         raise InvalidInputError(
-            "`observed` needs the size of the batches; got the limit of SupCon (give rows or a batch size: --rows or --batch-size)"
+            "`observed` needs the size of the batches; got the limit of SupCon (give rows or a batch "
+            "size: --rows or --batch-size)"
         )
     marks = Landmarks(
         values.collapsed_value, values.optimal_value, values.simplex_value, values.collapsed_formula, values.scale
@@ -303,7 +305,10 @@ def _of_labels(labels: Any, loss: Loss, views: int, scale: float) -> LossValues:
     if encoded.counts.size == 1:
         # By Jensen no features of one class beat one point: the mean of exp(s_j) over the n - 1 other rows is at least
         # exp(mean s).
-        note = "one class has nothing to be told apart from: one point is the optimum, and the collapsed value is the floor"
+        note = (
+            "one class has nothing to be told apart from: one point is the optimum, and the collapsed "
+            "value is the floor"
+        )
         formula = _scaled(loss.collapsed_formula(rows, math.inf), scale)
         values = LossValues(
             collapsed_value=each,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CHECKS = "temperature, base temperature, batch size, views, whether the anchor itself is excluded, and how anchors without a positive count"
+CHECKS = (
+    "temperature, base temperature, batch size, views, whether the anchor itself is excluded, and how "
+    "anchors without a positive count"
+)
 SUPCONTRAST_BASE = 0.07
 # A loss whose optimum is above this prints something else than 0 in float32, so an exact 0 means that nothing was
 # summed.
@@ -39,7 +42,10 @@ def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: fl
     near = tolerance * (way if way > 1e-9 * abs(collapsed) else abs(collapsed))
     within = f"within {near:.2g}"
     if observed == 0 and (optimal is None or optimal > SMALLEST_PRINTED):
-        return f"exactly 0: no anchor had a positive (every label once in the batch?), or all were masked; the loss itself {_low(optimal)}"
+        return (
+            "exactly 0: no anchor had a positive (every label once in the batch?), or all were masked; "
+            f"the loss itself {_low(optimal)}"
+        )
     if abs(observed - collapsed) <= near:
         if optimal is not None and way <= near:
             return f"collapsed and optimal have the same value here, {collapsed:.6g}: the loss says nothing"
@@ -52,7 +58,10 @@ def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: fl
         below = f"{collapsed - observed:.4g} below the collapsed value {marks.formula} = {collapsed:.6f}"
         return f"not collapsed: {below} (the floor needs classes)"
     if observed < optimal - near:
-        return f"below the optimum {optimal:.6f} by {optimal - observed:.4g}: impossible for these settings (check {CHECKS})"
+        return (
+            f"below the optimum {optimal:.6f} by {optimal - observed:.4g}: impossible for these settings "
+            f"(check {CHECKS})"
+        )
     simplex = marks.simplex
     if observed <= optimal + near:
         also = (
@@ -62,7 +71,10 @@ def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: fl
         )
         return f"at the optimum {optimal:.6f} ({within}){also}"
     share = 100 * (collapsed - observed) / way
-    above = f"above the floor {optimal:.6f} by {observed - optimal:.4g} ({share:.1f} % of the way from collapsed to optimal)"
+    above = (
+        f"above the floor {optimal:.6f} by {observed - optimal:.4g} ({share:.1f} % of the way from "
+        "collapsed to optimal)"
+    )
     if simplex is not None and abs(observed - simplex) <= near:
         return f"near the value of the balanced simplex, {simplex:.6f} ({within}): {above}"
     return above
@@ -83,7 +95,8 @@ def _above(observed: float, marks: Landmarks, near: float, temperature: float | 
         if abs(observed / factor - marks.collapsed) <= near:
             value = f"{factor:.6g} times {marks.formula} = {factor * marks.collapsed:.6f}"
             return (
-                f"collapsed, if your code multiplies by temperature / base temperature = {temperature:g} / {SUPCONTRAST_BASE:g}, "
+                "collapsed, if your code multiplies by temperature / base temperature = "
+                f"{temperature:g} / {SUPCONTRAST_BASE:g}, "
                 f"as SupContrast does: this is {value} (give the base temperature)"
             )
     over = f"above the collapsed value {marks.collapsed:.6f} by {observed - marks.collapsed:.4g}"

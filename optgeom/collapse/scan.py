@@ -61,7 +61,10 @@ class Scan:
     new: int = 0
 
     def __repr__(self) -> str:
-        return f"Scan(cells={len(self.rows)}, collapsed={self.collapsed}, uncertified={self.uncertified}, file={str(self.file)!r})"
+        return (
+            f"Scan(cells={len(self.rows)}, collapsed={self.collapsed}, uncertified={self.uncertified}, "
+            f"file={str(self.file)!r})"
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -189,7 +192,8 @@ def scan(
         if name not in REMOVED:
             raise TypeError(f"scan() got an unexpected keyword argument {name!r}")
         raise InvalidInputError(
-            f"`{name}` of scan is gone; got {name}=... (write {REMOVED[name]}, or axes={{{name!r}: [...]}} where it varies)"
+            f"`{name}` of scan is gone; got {name}=... (write {REMOVED[name]}, or "
+            f"axes={{{name!r}: [...]}} where it varies)"
         )
     workers = _checks.integer("workers", workers, at_least=1, hint="1 solves in this process")
     cells = build_grid(classes, SupCon() if loss is None else loss, {} if axes is None else axes, shape, tolerance)

@@ -287,7 +287,9 @@ def build_grid(
         sizes = _numbers_of_classes(classes, of_classes.get("num_classes"))
     else:
         if of_classes:
-            raise InvalidInputError(f"`{min(of_classes)}` is no axis of classes that are given (leave one of them out)")
+            raise InvalidInputError(
+                f"`{min(of_classes)}` varies classes, but they were given (leave one of the two out)"
+            )
         axis, positions, sizes, shape = "", [given.imbalance_factor], [given.num_classes], f"given:{_digest(given)}"
     changes = [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
     number = len(positions) * len(sizes) * len(changes)
@@ -311,7 +313,8 @@ def _check_parameters(loss: Loss, values: dict[str, list[Any]]) -> None:
     if foreign:
         known = ", ".join((*CLASS_AXES, "num_classes"))
         raise InvalidInputError(
-            f"`axes` must name parameters of {loss.label()} ({', '.join(fields)}) or of the classes ({known}); got {foreign[0]!r}"
+            f"`axes` must name parameters of {loss.label()} ({', '.join(fields)}) or of the classes "
+            f"({known}); got {foreign[0]!r}"
         )
     try:
         usual: Loss = type(loss)()
@@ -363,7 +366,10 @@ def _class_axis(shape: str, given: dict[str, list[Any]]) -> tuple[str, list[floa
 
 
 def _check_losses(settings: list[Setting]) -> None:
-    """Raise the first error of a loss that exists nowhere on the grid; where it exists on a part, the others are rows."""
+    """Raise the first error of a loss that exists nowhere on the grid.
+
+    Where it exists on a part of the grid, the other cells are rows with their error.
+    """
     first: OptGeomError | None = None
     for setting in settings:
         try:

@@ -3,7 +3,8 @@ r"""Sensitivities of the optimal geometry by implicit differentiation.
 At an optimum of rank C - 1, log G_ij(A; theta) = y_i + y_j and A z = 0 with z = exp y. Differentiating in a parameter
 theta,
 
-    (H[dA])_ij / G_ij - dy_i - dy_j = - d log G_ij / d theta,        sum_j dA_ij z_j + z_i dy_i + sum_{j != i} A_ij z_j dy_j = 0,
+    (H[dA])_ij / G_ij - dy_i - dy_j = - d log G_ij / d theta,
+    sum_j dA_ij z_j + z_i dy_i + sum_{j != i} A_ij z_j dy_j = 0,
 
 a linear system in (dA, dy) with the Jacobian that Newton uses. It is solved by GMRES; the preconditioner drops the
 coupling within a row, which leaves dA_ij = tau (dy_i + dy_j + ...) and a G x G system. The explicit derivative of log G
@@ -78,7 +79,8 @@ def sensitivity(classes: ClassDistribution, loss: Loss, *, to: str | int = "temp
     InvalidInputError
         No such class or parameter, or too many classes for a C x C answer.
     IncompatibleError
-        The optimum has collapsed (rank below C - 1) and need not be differentiable, or the loss depends on whole counts.
+        The optimum has collapsed (rank below C - 1) and need not be differentiable, or the loss depends on whole
+        counts.
     """
     _checks.instance("classes", classes, ClassDistribution, "ClassDistribution.from_counts(...)")
     _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
@@ -122,7 +124,8 @@ def _spread(classes: ClassDistribution, loss: Loss) -> Geometry:
     geometry = solve(classes, loss)
     if geometry.rank < classes.num_classes - 1:
         raise IncompatibleError(
-            f"the optimum has collapsed to rank {geometry.rank} of {classes.num_classes - 1}; sensitivities need the spread regime"
+            f"the optimum has collapsed to rank {geometry.rank} of {classes.num_classes - 1}; "
+            "sensitivities need the spread regime"
         )
     if geometry.certificate.unique is False:
         raise IncompatibleError(

@@ -4,7 +4,8 @@ Let class 1 be the majority and v = (+1, -1, ..., -1). A = v v^T (all minority c
 the majority) is optimal iff Z = G' - Diag(diag(G' A)) is positive semidefinite there. Z v = 0, so this is a question
 about the minority block alone:
 
-    M = Diag(g) - L,     g_j = G'_1j (pull of the majority),     L = Laplacian of the forces G'_jl between minority classes,
+    M = Diag(g) - L,     g_j = G'_1j (pull of the majority),
+                         L = Laplacian of the forces G'_jl between minority classes,
 
 and M is positive semidefinite iff rho = lambda_max( Diag(g)^-1/2 L Diag(g)^-1/2 ) <= 1. For m equal minorities rho = m
 G'_23 / G'_12, which is the closed form of the theory: UCL (1 - lam) D0 <= (lam/2) (D2maj + D2min). Necessary and
@@ -161,7 +162,8 @@ def _split(split: Sequence[float] | Array) -> tuple[Array, np.ndarray[Any, np.dt
     if weights[0] / weights[-1] < SMALLEST_SHARE:
         extremes = f"{weights[0]:g} beside {weights[-1]:g}"
         raise InvalidInputError(
-            f"`split` must have no share below {SMALLEST_SHARE:g} of the largest; got {extremes} (leave such classes out)"
+            f"`split` must have no share below {SMALLEST_SHARE:g} of the largest; got {extremes} "
+            "(leave such classes out)"
         )
     weights = weights / weights[-1]
     return weights / np.sum(weights * sizes), sizes.astype(np.int64)

@@ -220,7 +220,8 @@ class Loss(ABC):
         """
         if rows is not None:
             raise InvalidInputError(
-                f"`rows` goes with SupCon, whose batches have rows; got {rows} with another loss (leave it out, and give `classes`)"
+                f"`rows` goes with SupCon, whose batches have rows; got {rows} with another loss "
+                "(leave it out, and give `classes`)"
             )
         return self, None
 
@@ -288,7 +289,8 @@ class Loss(ABC):
     def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
         """The torch module whose expectation is the risk; raises `IncompatibleError` where no finite batch has it."""
         raise IncompatibleError(
-            f"`loss` must have finite batches and negatives, ucl or scl, for an encoder; got {type(self).__name__} (give their number)"
+            "`loss` must have finite batches and negatives, ucl or scl, for an encoder; got "
+            f"{type(self).__name__} (give their number)"
         )
 
     def class_batches(self, classes: ClassDistribution, *, anchors: int) -> ClassBatchLoss:

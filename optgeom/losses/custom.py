@@ -122,7 +122,7 @@ class GeneralizedContrastive(Loss):
             "negatives": self.negatives,
             "sampling": self.sampling,
         }
-        # Two psi of one class are told apart by their attributes, as by a margin.
+        # The attributes distinguish two psi of one class, as a margin does.
         attributes = {key: _plain_or_type(value) for key, value in getattr(self.psi, "__dict__", {}).items()}
         if attributes:
             described["psi_attributes"] = attributes
@@ -171,8 +171,8 @@ class SeparableRows(RowLoss):
     gives: ClassVar[frozenset[str]] = frozenset({"pair-slopes"})
 
     def value(self, t: Array) -> Array:
-        held = self.count * self.law.other
-        terms = np.where(held > 0, held * self.psi.value(np.where(held > 0, t, 0.0)[..., None]), 0.0)
+        chance = self.count * self.law.other
+        terms = np.where(chance > 0, chance * self.psi.value(np.where(chance > 0, t, 0.0)[..., None]), 0.0)
         own = self.psi.value(np.zeros((1, 1)))[0]
         return np.asarray(self.k * (self.law.own * own + terms.sum(axis=1)))
 
@@ -210,7 +210,10 @@ class EnumeratedRows(RowLoss):
     k: int
 
     def _outcomes(self) -> Iterator[tuple[npt.NDArray[np.intp], Array]]:
-        """Multisets of k categories (group h, or G for the anchor's own class) as (n, k) indices, with (n, G) probabilities by anchor."""
+        """Multisets of k categories as (n, k) indices, with (n, G) probabilities by anchor.
+
+        A category is a group h, or G for the anchor's own class.
+        """
         from scipy.special import gammaln
 
         groups = self.law.own.size

@@ -7,7 +7,8 @@ probability generating function phi(s) = sum_j p_j exp(-s x_j), because 1/Y = in
 
     E log Y                = log M + int [ exp(-M s) - exp(-a s) phi^k ] ds/s                          for any M > 0
     omega_j = E n_j / Y    = int exp(-a s) k p_j exp(-s x_j) phi^(k-1) ds
-    E n_j n_l / Y^2        = int s exp(-a s) [ k (k-1) p_j p_l exp(-s (x_j + x_l)) phi^(k-2) + 1{j=l} k p_j exp(-s x_j) phi^(k-1) ] ds
+    E n_j n_l / Y^2        = int s exp(-a s) [ k (k-1) p_j p_l exp(-s (x_j + x_l)) phi^(k-2)
+                                               + 1{j=l} k p_j exp(-s x_j) phi^(k-1) ] ds
 
 With `positive_required` everything is restricted to the event n_own >= 1 (SupCon with one view): phi^r becomes phi^r -
 phi_0^r, where phi_0 leaves the anchor's own class out.
@@ -179,7 +180,7 @@ class Expectation:
 
 
 def expect(counts: Multinomial, t: Array) -> Expectation:
-    """Expectation of log Y and its weights at t = log x, a (G, G) array (entries without a class to stand for are ignored)."""
+    """Expectation of log Y and its weights at t = log x, (G, G); entries that stand for no class are ignored."""
     law, k, a = counts.law, counts.k, counts.a
     t = _within_range(counts, t)
     mass = counts.mass()
@@ -220,12 +221,11 @@ DENSE_MOMENTS = 1 << 25  # entries of the table of all second moments that is st
 
 
 class SecondMoments:
-    """The part of the Hessian of E log Y that is not diagonal, at one t: direction -> sum_l E[n_j n_l / Y^2] x_j x_l
-    direction_l.
+    """The part of the Hessian of E log Y that is not diagonal, at one t.
 
-    Directions are (G, G) perturbations of t; the sum runs over the classes l other than the anchor's own. While the (G,
-    G, G) table of moments fits, it is computed once (a product then costs no quadrature); otherwise each product
-    marches through the nodes.
+    It takes a direction to sum_l E[n_j n_l / Y^2] x_j x_l direction_l. Directions are (G, G) perturbations of t; the
+    sum runs over the classes l other than the anchor's own. While the (G, G, G) table of moments fits, it is computed
+    once (a product then costs no quadrature); otherwise each product marches through the nodes.
     """
 
     def __init__(self, counts: Multinomial, t: Array) -> None:

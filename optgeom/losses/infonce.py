@@ -88,7 +88,8 @@ class InfoNCE(Loss):
         if self.alpha == 0 and self.negatives != math.inf and 2 / self.temperature > LARGEST_EXPONENT:
             raise InvalidInputError(
                 f"`temperature` must be >= {2 / LARGEST_EXPONENT:.4f} for alpha = 0 and finitely many negatives; "
-                f"got {self.temperature!r} (exp(-2/temperature) underflows: take alpha > 0 or infinitely many negatives)"
+                f"got {self.temperature!r} (exp(-2/temperature) underflows: take alpha > 0 or "
+                "infinitely many negatives)"
             )
 
     @property

@@ -84,8 +84,8 @@ def explicit(matrix: npt.ArrayLike, num_classes: int) -> NegativeLaw:
     sums = law.sum(axis=1)
     worst = int(np.argmax(np.abs(sums - 1)))
     if abs(sums[worst] - 1) > slack:
-        found = f"row {worst} sums to {sums[worst]:.12g}"
-        raise InvalidInputError(f"`negative_law` must have rows that sum to 1; {found} (divide each row by its sum)")
+        came = f"row {worst} sums to {sums[worst]:.12g}"
+        raise InvalidInputError(f"`negative_law` must have rows that sum to 1; {came} (divide each row by its sum)")
     law /= sums[:, None]
     own = np.diag(law).copy()
     np.fill_diagonal(law, 0.0)

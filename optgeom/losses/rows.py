@@ -86,7 +86,7 @@ class RowLoss(ABC):
 
     @abstractmethod
     def reaches(self) -> npt.NDArray[np.bool_]:
-        """(G, G) whether a class of group h can occur among the negatives of an anchor of group g, so that the pull is positive."""
+        """(G, G) True where classes of group h are among the negatives of anchors of group g, with a positive pull."""
 
     @abstractmethod
     def curvature(self, t: Array) -> Callable[[Array], Array]:
@@ -101,7 +101,7 @@ class RowLoss(ABC):
         raise lacks("pair-slopes", self)
 
     def merge(self, merged: npt.NDArray[np.bool_]) -> RowLoss:
-        """Rows in which each marked group, whose classes carry no anchor weight, is one pseudo-class of the group's total weight."""
+        """Rows in which each marked group, whose classes have no weight, is one pseudo-class of its total weight."""
         raise lacks("merge", self)
 
 
@@ -137,7 +137,7 @@ class LogSumRows(RowLoss):
         return np.asarray(np.log(np.where(self.offset > 0, self.offset, 1.0)) + self.value_above_floor(t))
 
     def pull(self, t: Array) -> Array:
-        # One exponential an entry, where the logarithm of the pull and its exponential take three.
+        # One exponential per entry, where the logarithm of the pull and its exponential take three.
         terms = self._log_terms(t)
         log_offset = log_nonnegative(self.offset)
         top = np.maximum(log_offset, terms.max(axis=1))
@@ -182,8 +182,8 @@ class LinearRows(RowLoss):
     gives: ClassVar[frozenset[str]] = frozenset({"linear"})
 
     def value(self, t: Array) -> Array:
-        held = self.count * self.law.other
-        return np.asarray(self.constant + np.where(held > 0, held * t, 0.0).sum(axis=1))
+        chance = self.count * self.law.other
+        return np.asarray(self.constant + np.where(chance > 0, chance * t, 0.0).sum(axis=1))
 
     def log_pull(self, t: Array) -> Array:
         return log_nonnegative(self.law.other)
@@ -211,8 +211,8 @@ class MultinomialRows(RowLoss):
     gives: ClassVar[frozenset[str]] = frozenset({"majorizer"})
 
     def value_above_floor(self, t: Array) -> Array:
-        found = expect(self.counts, t)
-        return found.log_mean if found.log_over_a is None else found.log_over_a
+        expected = expect(self.counts, t)
+        return expected.log_mean if expected.log_over_a is None else expected.log_over_a
 
     def value(self, t: Array) -> Array:
         above = self.value_above_floor(t)
@@ -232,5 +232,6 @@ class MultinomialRows(RowLoss):
         return lambda direction: np.asarray(pull * direction - moments.product(direction))
 
     def majorizer(self, t: Array) -> Majorizer:
-        found = expect(self.counts, t)
-        return Majorizer(log_nonnegative(found.offset), log_nonnegative(found.weight), self.counts.mass(), exact=False)
+        expected = expect(self.counts, t)
+        log_offset, log_weight = log_nonnegative(expected.offset), log_nonnegative(expected.weight)
+        return Majorizer(log_offset, log_weight, self.counts.mass(), exact=False)

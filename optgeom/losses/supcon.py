@@ -31,13 +31,13 @@ SINGLETONS = SINGLETONS_OPTION.choices
 
 @dataclass(frozen=True)
 class SupCon(Loss):
-    r"""SupCon (L_out, all positives averaged, anchor excluded) over batches of N images drawn i.i.d., with V views
-    each.
+    r"""SupCon over batches of N images drawn i.i.d., with V views each.
 
-    At collapsed features, with t_j = (A_ij - 1)/tau:
+    L_out: all positives averaged, the anchor excluded. At collapsed features, with t_j = (A_ij - 1)/tau:
 
         V >= 2:  F = sum_i lam_i E log( (V - 1) + V sum_{l <= N-1} exp t_{c_l} ),     c_l i.i.d. with law lam;
-        V = 1:   F = sum_i lam_i E[ 1{n_i >= 1} log( n_i + sum_{j != i} n_j exp t_j ) ],     n ~ Multinomial(N - 1, lam);
+        V = 1:   F = sum_i lam_i E[ 1{n_i >= 1} log( n_i + sum_{j != i} n_j exp t_j ) ],
+                 n ~ Multinomial(N - 1, lam);
         N = inf: F = sum_i lam_i log( sum_j lam_j exp t_j ),  the limit of the loss minus log(V (N - 1)).
 
     Parameters
@@ -149,7 +149,8 @@ class SupCon(Loss):
             raise InvalidInputError(f"`rows` must be batch_size times views, {known}; got {rows} (give one of the two)")
         if classes is not None and rows % self.views:
             raise InvalidInputError(
-                f"`rows` must be a multiple of the {self.views} views; got {rows} (a batch holds every view of its images)"
+                f"`rows` must be a multiple of the {self.views} views; got {rows} (a batch holds every "
+                "view of its images)"
             )
         return (self if classes is None else dataclasses.replace(self, batch_size=rows // self.views)), rows
 
@@ -242,7 +243,8 @@ class SupConFullBatch(Loss):
     def _row_counts(self, groups: ClassGroups) -> npt.NDArray[np.float64]:
         if groups.counts is None:
             raise InvalidInputError(
-                "`classes` must hold whole counts for the full-batch SupCon loss; got proportions (give counts, without a sampler)"
+                "`classes` must hold whole counts for the full-batch SupCon loss; got proportions "
+                "(give counts, without a sampler)"
             )
         return groups.counts.astype(np.float64) * self.views
 
@@ -253,7 +255,8 @@ class SupConFullBatch(Loss):
         rows = self._row_counts(groups)
         if np.all(rows == 1):
             raise InvalidInputError(
-                "`counts` must hold a class with two rows or more; got only singletons (no anchor has a positive: SupCon is undefined)"
+                "`counts` must hold a class with two rows or more; got only singletons (no anchor has "
+                "a positive: SupCon is undefined)"
             )
         with_positive = rows > 1  # not >= 2: the homotopy of the solver passes through counts that are not whole
         total = np.sum(groups.sizes * rows * (with_positive if self.singletons == "skip" else 1.0))

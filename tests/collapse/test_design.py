@@ -92,7 +92,7 @@ def test_epsilon_too_small_for_floating_point() -> None:
 
 
 def test_singletons_coincide_at_every_temperature() -> None:
-    """Two classes of one row each always share one direction in the full batch, so no temperature keeps every class apart."""
+    """Two classes of one row each share one direction in the full batch: no temperature keeps every class apart."""
     found = design(og.ClassDistribution.from_counts([50, 3, 1, 1]), og.SupConFullBatch(0.1), "temperature")
     assert found.value is None and found.geometry is not None and found.geometry.rank == 2
     apart = design(og.ClassDistribution.from_counts([50, 3, 1]), og.SupConFullBatch(0.1), "temperature")

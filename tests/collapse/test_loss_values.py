@@ -276,7 +276,8 @@ def test_verdicts_in_order():
         f"above the collapsed value {collapsed:.6f} by {0.5 * way:.4g}: positives are farther apart"
     )
     assert said(0.0).startswith(
-        "exactly 0: no anchor had a positive (every label once in the batch?), or all were masked; the loss itself is never"
+        "exactly 0: no anchor had a positive (every label once in the batch?), or all were masked; "
+        "the loss itself is never"
     )
 
 

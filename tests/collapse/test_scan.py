@@ -238,7 +238,8 @@ import math, os, sys
 import optgeom as og
 from optgeom.collapse import scan as scans
 scans.WRITE_SECONDS = scans.WRITE_SHARE = 0
-scans.scan(4, og.InfoNCE(), axes={axes}, out=sys.argv[1], progress=lambda done, total: os._exit(9) if done >= 12 else None)
+stop = lambda done, total: os._exit(9) if done >= 12 else None
+scans.scan(4, og.InfoNCE(), axes={axes}, out=sys.argv[1], progress=stop)
 """
 
 

@@ -50,7 +50,7 @@ def test_given_classes_and_a_loss_of_counts():
     assert found.column("singletons").tolist() == ["zero"] * 4
     with pytest.raises(og.IncompatibleError, match="the full batch depends on counts"):
         scan(3, og.SupConFullBatch(), axes={"majority": 0.5})
-    with pytest.raises(og.InvalidInputError, match="`majority` is no axis of classes that are given"):
+    with pytest.raises(og.InvalidInputError, match="`majority` varies classes, but they were given"):
         scan(classes, axes={"majority": 0.5})
 
 

@@ -35,7 +35,10 @@ def infonce(k, tau=1.0, law="ucl", alpha=1.0):
 
 
 def slope(t, opposite, k, alpha, tau):
-    """E[dpsi/dt] of one negative at t, when each of the other k - 1 is opposite (t = -2/tau) with this chance and coincident otherwise."""
+    """E[dpsi/dt] of one negative at t.
+
+    Each of the other k - 1 is opposite (t = -2/tau) with this chance and coincident otherwise.
+    """
     far = math.exp(-2 / tau)
     if k == math.inf:
         return math.exp(t) / (alpha + (1 - opposite) + opposite * far)
@@ -45,7 +48,7 @@ def slope(t, opposite, k, alpha, tau):
 
 
 def chances(odds, law, m):
-    """Shares, and for a majority and a minority anchor the chance that a negative is opposite, then those of single other classes."""
+    """Shares, then chances that a negative is opposite, for anchors of both kinds, then those of single classes."""
     major, minor = odds / (1 + odds), 1 / (1 + odds)
     one = minor / m
     if law == "ucl":

@@ -1,4 +1,4 @@
-"""The exact expectation over the negatives against enumeration of the multinomial, 50-digit arithmetic and expansions in 1/k."""
+"""The exact expectation over the negatives against enumeration, 50-digit arithmetic and expansions in 1/k."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def full_law(law: NegativeLaw, sizes: np.ndarray) -> np.ndarray:
 
 
 def random_exponents(tau: float, seed: int, groups: int = 4) -> np.ndarray:
-    """t = (cosine - 1)/tau for random cosines, in group form (the diagonal matters only for groups of several classes)."""
+    """t = (cosine - 1)/tau for random cosines, in group form; the diagonal matters for groups of several classes."""
     return (np.random.default_rng(seed).uniform(-1, 1, (groups, groups)) - 1) / tau
 
 
@@ -188,7 +188,7 @@ def test_second_moments_match_enumeration(name: str, k: int, a: float, positive_
 
 
 def enumerated_with_fifty_digits(p: list[float], t: list[float], k: int, a: float) -> tuple[mpmath.mpf, mpmath.mpf]:
-    """E log((a or 1) + ...) relative to a where a > 0, and omega of the first class, for an anchor outside these classes."""
+    """E log((a or 1) + ...), relative to a where a > 0, and omega of the first class, for an anchor outside."""
     value, omega = mpmath.mpf(0), mpmath.mpf(0)
     for counts in count_vectors(k, len(p)):
         probability = mpmath.factorial(k)
@@ -226,9 +226,9 @@ def test_relative_accuracy_against_fifty_digits(cosines: tuple[float, float], ta
 @pytest.mark.parametrize("a", [0.0, 1.0, 300.0])
 @pytest.mark.parametrize("k", [65_536, 10_000_000])
 def test_many_negatives_match_the_expansion_in_1_over_k(k: int, a: float) -> None:
-    """E log Y = log m - v/(2 m^2) + c3/(3 m^3) - 3 v^2/(4 m^4) and E 1/Y = 1/m + v/m^3 - c3/m^4 + 3 v^2/m^5, up to
-    relative O(k^-3).
+    """Up to relative O(k^-3) the expectations are those of their expansions.
 
+    E log Y = log m - v/(2 m^2) + c3/(3 m^3) - 3 v^2/(4 m^4) and E 1/Y = 1/m + v/m^3 - c3/m^4 + 3 v^2/m^5, where
     m, v, c3 are the mean, the variance and the third cumulant of Y, a sum of k i.i.d. terms.
     """
     t = random_exponents(0.5, seed=1)

@@ -222,7 +222,10 @@ def test_no_room_asks_which_loss_it_has():
 
 
 def test_the_count_counts():
-    asking = "isinstance(loss, (SupCon, InfoNCE)); type(x) is InfoNCE; loss.name == 'supcon'; {'infonce': 1}[n]; n in ('supcon',)"
+    asking = (
+        "isinstance(loss, (SupCon, InfoNCE)); type(x) is InfoNCE; loss.name == 'supcon'; {'infonce': "
+        "1}[n]; n in ('supcon',)"
+    )
     nodes = list(ast.walk(ast.parse(asking)))
     assert sum(map(asks_for_a_class, nodes)) == 2 and sum(map(asks_for_a_name, nodes)) == 3
     assert issubclass(DescribedLoss, Loss)
