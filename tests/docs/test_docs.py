@@ -58,7 +58,7 @@ def shell(code: str) -> str | None:
 def python(code: str, names: dict[str, Any]) -> str:
     """Output of a block; blocks of one page share their names."""
     with contextlib.redirect_stdout(io.StringIO()) as captured:
-        exec(compile(code, "<docs>", "exec"), names)
+        exec(compile(code, "<docs>", "exec", dont_inherit=True), names)
     return captured.getvalue()
 
 
