@@ -107,7 +107,7 @@ MUTANTS = (
         "sign of the row KL",
         (
             (
-                "optgeom/realization/entropy.py",
+                "optgeom/programs/weighted.py",
                 "near = w * (np.expm1(np.where(small, x, 0.0)) - x)",
                 "near = w * (np.expm1(np.where(small, -x, 0.0)) + x)",
             ),
@@ -127,7 +127,7 @@ MUTANTS = (
     ),
     Mutant(
         "n - 1 in rho^2",
-        (("optgeom/embeddings/statistics/directions.py", "pairs = n * (n - 1)", "pairs = n * n"),),
+        (("optgeom/embeddings/statistics/directions.py", "weight**2 - weight_squares", "weight**2"),),
         ("embeddings/test_statistics_directions.py",),
     ),
     Mutant(
