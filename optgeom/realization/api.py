@@ -23,8 +23,7 @@ from optgeom.formatting import to_json
 from optgeom.io import FileKind, FileMismatchError, check_certificate, check_figure, plain_certificate
 from optgeom.realization import bracket, entropy, euclidean, optimum, spherical
 from optgeom.realization.cailliez import CailliezGeometry, cailliez_geometry
-from optgeom.realization.uniqueness import is_unique
-from optgeom.realization.verdict import Verdict, embed, judge
+from optgeom.realization.verdict import Verdict, embed, is_unique, judge
 from optgeom.realization.weights import Weights
 from optgeom.result import Result, SolverRun
 

@@ -56,28 +56,28 @@ def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
     Starts are the identity, collapsed slices, great circles, the projected optimum, and random points.
     """
     size = wanted = _checks.integer("dim", dimension, at_least=1, hint="the dimension of the map")
-    held, identity = optimum.held, optimum.loss_identity
-    if optimum.identity_is_optimal and size >= held.points.shape[1]:
+    point_set, identity = optimum.held, optimum.loss_identity
+    if optimum.identity_is_optimal and size >= point_set.points.shape[1]:
         return Bracket(
             dimension=size,
             lower=optimum.lower_bound,
             best=identity,
             start="identity",
             gain=0.0,
-            rows=held.points,
+            rows=point_set.points,
         )
     # As many columns as there are points hold every map of them: more change nothing.
-    size = min(size, max(held.points.shape))
-    program = gram_program(held, optimum.temperature, optimum.rho)
+    size = min(size, max(point_set.points.shape))
+    program = gram_program(point_set, optimum.temperature, optimum.rho)
     rng = np.random.default_rng(0)
-    best, name, gram = np.inf, "", np.eye(held.n)
+    best, name, gram = np.inf, "", np.eye(point_set.n)
     for start, rows in _starts(optimum, program, size, rng).items():
         rows = rows + DISTURBANCE * rng.standard_normal(rows.shape)
         reached, risk, _ = quasi_newton(program, rows / np.linalg.norm(rows, axis=1)[:, None])
         if risk < best:
             best, name, gram = risk, start, reached
-    if size >= held.points.shape[1] and identity - best <= FOUND * (1 + abs(best)):
-        best, name, gram = identity, "identity", held.points @ held.points.T
+    if size >= point_set.points.shape[1] and identity - best <= FOUND * (1 + abs(best)):
+        best, name, gram = identity, "identity", point_set.points @ point_set.points.T
     return Bracket(
         dimension=wanted,
         lower=optimum.lower_bound,
@@ -96,13 +96,15 @@ def bracket_of(optimum: SamplingOptimum, rows: Array, *, dimension: int, best: f
     ValueError
         Rows that are not unit rows of the points in this dimension.
     """
-    held = optimum.held
-    fits = rows.ndim == 2 and rows.shape[0] == held.n and rows.shape[1] <= max(dimension, held.points.shape[1])
+    point_set = optimum.held
+    fits = (
+        rows.ndim == 2 and rows.shape[0] == point_set.n and rows.shape[1] <= max(dimension, point_set.points.shape[1])
+    )
     if not fits or not np.all(np.abs((rows**2).sum(axis=1) - 1) <= UNIT):
         raise ValueError("its best map is not one of unit rows for its points")
     gram = rows @ rows.T
     np.fill_diagonal(gram, 1.0)
-    loss = gram_program(held, optimum.temperature, optimum.rho).risk(gram)
+    loss = gram_program(point_set, optimum.temperature, optimum.rho).risk(gram)
     check_figure("loss in this dimension", best, loss, 1 + abs(loss))
     return Bracket(
         dimension=dimension,
@@ -122,33 +124,33 @@ def _rows(gram: Array, size: int) -> Array:
 
 
 def _starts(optimum: SamplingOptimum, program: object, size: int, rng: np.random.Generator) -> dict[str, Array]:
-    held = optimum.held
-    found = {"identity": _columns(held.points, size)}
-    if held.num_components > 1 and isinstance(program, SamplingProgram):
-        found["collapsed slices"] = _collapsed(held, program, size, rng)
-    law = held.conditional
+    point_set = optimum.held
+    starts = {"identity": _columns(point_set.points, size)}
+    if point_set.num_components > 1 and isinstance(program, SamplingProgram):
+        starts["collapsed slices"] = _collapsed(point_set, program, size, rng)
+    law = point_set.conditional
     if isinstance(law, Slice) and len(law.free) <= size:
-        found["great circles"] = _columns(GreatCircles(law.fixed)(held.points), size)
+        starts["great circles"] = _columns(GreatCircles(law.fixed)(point_set.points), size)
     values, axes = np.linalg.eigh(optimum.cosines)
     # Of equal eigenvalues a random part: columns of their eigenvectors can miss some points altogether.
-    found["optimum, projected"] = (axes * np.sqrt(np.maximum(values, 0.0))) @ rng.standard_normal((values.size, size))
+    starts["optimum, projected"] = (axes * np.sqrt(np.maximum(values, 0.0))) @ rng.standard_normal((values.size, size))
     for number in range(RANDOM_STARTS):
-        found[f"random {number}"] = latents.uniform(rng, held.n, size)
-    return found
+        starts[f"random {number}"] = latents.uniform(rng, point_set.n, size)
+    return starts
 
 
-def _collapsed(held: PointSet, program: SamplingProgram, size: int, rng: np.random.Generator) -> Array:
+def _collapsed(point_set: PointSet, program: SamplingProgram, size: int, rng: np.random.Generator) -> Array:
     """Every component a point: placed evenly, then minimised as a program of that many points."""
-    count = held.num_components
+    count = point_set.num_components
     places = fibonacci(count) if size == 3 else latents.uniform(rng, count, size)
-    member = np.zeros((held.n, count))
-    member[np.arange(held.n), held.component] = 1.0
+    member = np.zeros((point_set.n, count))
+    member[np.arange(point_set.n), point_set.component] = 1.0
     sizes = member.sum(axis=0)
     masses = member.T @ program.masses @ member / sizes[:, None]
     small = SamplingProgram(np.eye(count), (masses + masses.T) / 2, program.temperature)
     gram, _, _ = quasi_newton(small, places)
     values, axes = np.linalg.eigh(gram)
-    return np.asarray((axes[:, -size:] * np.sqrt(np.maximum(values[-size:], 0.0)))[held.component])
+    return np.asarray((axes[:, -size:] * np.sqrt(np.maximum(values[-size:], 0.0)))[point_set.component])
 
 
 def _columns(rows: Array, size: int) -> Array:

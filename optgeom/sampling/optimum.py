@@ -170,7 +170,7 @@ class SamplingOptimum(Result):
         return {name: document}, {} if cosines is None else {f"{name}_group_cosines": cosines}
 
     @staticmethod
-    def from_parts(held: PointSet, name: str, document: dict[str, Any], arrays: dict[str, Any]) -> SamplingOptimum:
+    def from_parts(point_set: PointSet, name: str, document: dict[str, Any], arrays: dict[str, Any]) -> SamplingOptimum:
         """Optimum in a file, with a loss and a certificate that were computed anew."""
         stored, solver = document[name], SolverRun(**document[name]["solver"])
         tau, rho, tolerance = (
@@ -178,21 +178,21 @@ class SamplingOptimum(Result):
             float(stored["rho"]),
             float(stored["certificate"]["tolerance"]),
         )
-        if held.self_included:
+        if point_set.self_included:
             cosines = arrays[f"{name}_cosines"].astype(np.float64)
-            if cosines.shape != (held.n, held.n) or not np.isfinite(cosines).all():
+            if cosines.shape != (point_set.n, point_set.n) or not np.isfinite(cosines).all():
                 raise ValueError("its cosines are not a matrix of numbers for its points")
-            judged = certify(held.program(tau, rho), cosines, tolerance=tolerance)
-            result = _result(held, tau, rho, judged, solver)
+            judged = certify(point_set.program(tau, rho), cosines, tolerance=tolerance)
+            result = _result(point_set, tau, rho, judged, solver)
         else:
             given = {
                 key: arrays[f"{name}_{key}"].astype(np.float64)
                 for key in ("group_cosines",)
                 if f"{name}_{key}" in arrays
             }
-            weights = _weights(held)
-            found = evaluate(weights, "cosine", temperature=tau, tolerance=tolerance, solver=solver, **given)
-            result = _of_realization(held, rho, found)
+            weights = _weights(point_set)
+            realization = evaluate(weights, "cosine", temperature=tau, tolerance=tolerance, solver=solver, **given)
+            result = _of_realization(point_set, rho, realization)
         scale = result.certificate.scale
         check_figure("loss", stored["loss"], result.loss, scale)
         check_figure("loss of the identity", stored["loss_identity"], result.loss_identity, scale)
@@ -200,24 +200,26 @@ class SamplingOptimum(Result):
         return result
 
 
-def gram_program(held: PointSet, temperature: float, rho: float = 0.0) -> GramProgram:
+def gram_program(point_set: PointSet, temperature: float, rho: float = 0.0) -> GramProgram:
     """The convex program of these points.
 
     With masses where the anchor is included, the weighted one where it is left out.
     """
-    if held.self_included:
-        return held.program(temperature, rho)
+    if point_set.self_included:
+        return point_set.program(temperature, rho)
     # Every point apart: weights would put points of the same law into one group.
-    ones = np.ones(held.n, dtype=np.int64)
-    return WeightedProgram(ones, 1.0 - np.eye(held.n), held.rows, ones > 0, temperature)
+    ones = np.ones(point_set.n, dtype=np.int64)
+    return WeightedProgram(ones, 1.0 - np.eye(point_set.n), point_set.rows, ones > 0, temperature)
 
 
-def global_optimum(held: PointSet, temperature: float, rho: float = 0.0, tolerance: float = 1e-9) -> SamplingOptimum:
+def global_optimum(
+    point_set: PointSet, temperature: float, rho: float = 0.0, tolerance: float = 1e-9
+) -> SamplingOptimum:
     """Least loss over all maps into any dimension.
 
     Parameters
     ----------
-    held : PointSet
+    point_set : PointSet
     temperature : float
         tau > 0.
     rho : float
@@ -232,27 +234,27 @@ def global_optimum(held: PointSet, temperature: float, rho: float = 0.0, toleran
     """
     tau = _checks.real("temperature", temperature, above=0.0, hint="usual values are 0.05 to 1")
     check_rho(rho)
-    if not held.self_included:
-        return _anchor_left_out(held, tau, rho, tolerance)
+    if not point_set.self_included:
+        return _anchor_left_out(point_set, tau, rho, tolerance)
     began = time.perf_counter()
-    judged, name, iterations = _solve(held, held.program(tau, rho), tau, rho, tolerance)
-    result = _result(held, tau, rho, judged, SolverRun(name, iterations, time.perf_counter() - began))
+    judged, name, iterations = _solve(point_set, point_set.program(tau, rho), tau, rho, tolerance)
+    result = _result(point_set, tau, rho, judged, SolverRun(name, iterations, time.perf_counter() - began))
     if not result.certified:
         reason = f"{result.certificate.reason}; take fewer points"
         raise NotCertifiedError(f"the optimum found ({name}) is not certified: {reason}", result)
     return result
 
 
-def _result(held: PointSet, tau: float, rho: float, judged: Certified, solver: SolverRun) -> SamplingOptimum:
+def _result(point_set: PointSet, tau: float, rho: float, judged: Certified, solver: SolverRun) -> SamplingOptimum:
     """Everything that follows from a certified matrix, the anchor included."""
-    program = held.program(tau, rho)
+    program = point_set.program(tau, rho)
     seen = program.masses > 0
-    unique = bool(seen.all()) or (held.num_components == 1 and is_determined(judged.cosines, seen))
+    unique = bool(seen.all()) or (point_set.num_components == 1 and is_determined(judged.cosines, seen))
     return SamplingOptimum(
-        held=held,
+        held=point_set,
         temperature=tau,
         rho=rho,
-        loss_identity=program.risk(held.points @ held.points.T),
+        loss_identity=program.risk(point_set.points @ point_set.points.T),
         loss=judged.risk,
         entropic_bound=program.bound,
         cosines=read_only(judged.cosines),
@@ -283,57 +285,59 @@ def bound_cosines(program: SamplingProgram) -> Array | None:
 
 
 def _solve(
-    held: PointSet, program: SamplingProgram, tau: float, rho: float, tolerance: float
+    point_set: PointSet, program: SamplingProgram, tau: float, rho: float, tolerance: float
 ) -> tuple[Certified, str, int]:
     def judge(cosines: Array) -> Certified:
         return certify(program, cosines, tolerance=tolerance)
 
-    start = _unit(held.points @ held.points.T)
+    start = _unit(point_set.points @ point_set.points.T)
     at_bound = program.risk(start) - program.bound <= CLOSED * program.num_samples
     closed = start if at_bound else bound_cosines(program)
     if closed is not None:
         return judge(closed), "closed form", 0
-    if held.circulant and held.slices > MOST_SLICES:
+    if point_set.circulant and point_set.slices > MOST_SLICES:
         raise InvalidInputError(
-            f"`slices` must be at most {MOST_SLICES}; got {held.slices} (take more points on each instead)"
+            f"`slices` must be at most {MOST_SLICES}; got {point_set.slices} (take more points on each instead)"
         )
-    if held.circulant:
-        cosines, steps = solve_rings(held, tau, rho)
+    if point_set.circulant:
+        cosines, steps = solve_rings(point_set, tau, rho)
         return judge(cosines), "Newton's method on rings", steps
-    if held.n > MOST:
+    if point_set.n > MOST:
         raise InvalidInputError(
-            f"`slices` times `per_slice` must be at most {MOST} without cyclic slices; got {held.n} (take fewer)"
+            f"`slices` times `per_slice` must be at most {MOST} without cyclic slices; got {point_set.n} (take fewer)"
         )
     attempt = drive(program, start, judge, tolerance=tolerance)
     return attempt.certified, attempt.solver, attempt.iterations
 
 
-def _weights(held: PointSet) -> Weights:
-    law = held.conditional
+def _weights(point_set: PointSet) -> Weights:
+    law = point_set.conditional
     if isinstance(law, VonMisesFisher) and law.kappa > 0:
         return Weights.x_clr(
-            held.points, 1 / law.kappa
+            point_set.points, 1 / law.kappa
         )  # the same weights, by their logarithms: none of them underflows
-    logs = held.conditional.log_density(held.points[:, None, :], held.points[None, :, :])
+    logs = point_set.conditional.log_density(point_set.points[:, None, :], point_set.points[None, :, :])
     np.fill_diagonal(logs, -np.inf)
     weights = np.exp(logs - logs.max())
     # The density is symmetric to the last digit, its rows are not; but at a large concentration whole rows of it
     # vanish.
-    return Weights.from_matrix(weights if (weights.sum(axis=1) > 0).all() else held.rows)
+    return Weights.from_matrix(weights if (weights.sum(axis=1) > 0).all() else point_set.rows)
 
 
-def _anchor_left_out(held: PointSet, tau: float, rho: float, tolerance: float) -> SamplingOptimum:
-    if not held.conditional.full_support and rho > 0:
+def _anchor_left_out(point_set: PointSet, tau: float, rho: float, tolerance: float) -> SamplingOptimum:
+    if not point_set.conditional.full_support and rho > 0:
         raise InvalidInputError(
             "`self_included` must be true for rho > 0 without full support; got False (include the anchor)"
         )
     try:
-        return _of_realization(held, rho, realize(_weights(held), "cosine", temperature=tau, tolerance=tolerance))
+        return _of_realization(
+            point_set, rho, realize(_weights(point_set), "cosine", temperature=tau, tolerance=tolerance)
+        )
     except NotCertifiedError as error:
-        raise NotCertifiedError(str(error), _of_realization(held, rho, error.result)) from error
+        raise NotCertifiedError(str(error), _of_realization(point_set, rho, error.result)) from error
 
 
-def _of_realization(held: PointSet, rho: float, realization: Realization) -> SamplingOptimum:
+def _of_realization(point_set: PointSet, rho: float, realization: Realization) -> SamplingOptimum:
     """The optimum with the anchor left out, as one of weights."""
     tau, verdict = realization.temperature, realization.verdict
     rows = realization.embedding()
@@ -342,10 +346,10 @@ def _of_realization(held: PointSet, rho: float, realization: Realization) -> Sam
     interval = verdict.shift_interval if verdict.attained else None
     unique = realization.unique and (interval is None or interval[1] - interval[0] <= POINT)
     return SamplingOptimum(
-        held=held,
+        held=point_set,
         temperature=tau,
         rho=rho,
-        loss_identity=gram_program(held, tau).risk(_unit(held.points @ held.points.T)),
+        loss_identity=gram_program(point_set, tau).risk(_unit(point_set.points @ point_set.points.T)),
         loss=realization.optimal_loss,
         entropic_bound=realization.entropic_bound,
         cosines=read_only(_unit(rows @ rows.T)),

@@ -85,10 +85,10 @@ class _Reduced:
         return gradient, curvature
 
 
-def solve_rings(held: PointSet, temperature: float, rho: float) -> tuple[Array, int]:
+def solve_rings(point_set: PointSet, temperature: float, rho: float) -> tuple[Array, int]:
     """(n, n) nearly optimal Gram matrix of the sampling program, and Newton steps."""
-    count, m = held.slices, held.per_slice
-    first_rows = held.rows.reshape(count, m, count, m)[np.arange(count), 0, np.arange(count)]
+    count, m = point_set.slices, point_set.per_slice
+    first_rows = point_set.rows.reshape(count, m, count, m)[np.arange(count), 0, np.arange(count)]
     # Slices of one radius differ by rounding only.
     _, first, index, sizes = np.unique(
         np.round(first_rows, 12), axis=0, return_index=True, return_inverse=True, return_counts=True
@@ -105,7 +105,7 @@ def solve_rings(held: PointSet, temperature: float, rho: float) -> tuple[Array, 
             try:
                 factor = scipy.linalg.cho_factor(curvature * scale[:, None] * scale, check_finite=False)
             except np.linalg.LinAlgError:
-                return _gram(held, x, pairs, index.ravel(), sizes.size), steps
+                return _gram(point_set, x, pairs, index.ravel(), sizes.size), steps
             step = -scale * scipy.linalg.cho_solve(factor, scale * gradient, check_finite=False)
             decrement = -float(gradient @ step)
             steps += 1
@@ -120,19 +120,19 @@ def solve_rings(held: PointSet, temperature: float, rho: float) -> tuple[Array, 
             if decrement <= SETTLED * weight:
                 break
         weight *= FACTOR
-    return _gram(held, x, pairs, index.ravel(), sizes.size), steps
+    return _gram(point_set, x, pairs, index.ravel(), sizes.size), steps
 
 
-def _gram(held: PointSet, x: Array, pairs: tuple[Index, Index], index: Index, groups: int) -> Array:
+def _gram(point_set: PointSet, x: Array, pairs: tuple[Index, Index], index: Index, groups: int) -> Array:
     """(n, n) matrix of these unknowns; `index` is the class of each slice."""
-    m, lags = held.per_slice, held.per_slice // 2
+    m, lags = point_set.per_slice, point_set.per_slice // 2
     across = np.zeros((groups, groups))
     across[pairs] = x[groups * lags :]
     across = across + np.triu(across, 1).T
     gram = np.repeat(np.repeat(across[np.ix_(index, index)], m, axis=0), m, axis=1)
     lag = np.abs(np.arange(m)[:, None] - np.arange(m)[None, :])
     full = np.column_stack([np.ones(groups), x[: groups * lags].reshape(groups, lags)])
-    for ring in range(held.slices):
+    for ring in range(point_set.slices):
         part = slice(ring * m, (ring + 1) * m)
         gram[part, part] = full[index[ring]][np.minimum(lag, m - lag)]
     return gram
