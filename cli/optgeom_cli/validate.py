@@ -53,6 +53,15 @@ def validate(
             help="Degrees up to which an angle counts as optimal; 0: up to noise. --tolerance is read until 0.3.",
         ),
     ] = 2.0,
+    slack: Annotated[
+        float,
+        typer.Option(
+            "--slack",
+            metavar="SHARE",
+            help="Pairs that are off count only if their angle costs more than this share of the way from optimal to "
+            "collapsed loss, per image of the two classes; 0: all count.",
+        ),
+    ] = 1e-3,
     group_ids: Annotated[
         str | None,
         typer.Option(
@@ -135,6 +144,7 @@ def validate(
             embeddings,
             None if class_options.labels is None else str(class_options.labels),
             tolerance_deg=tolerance_deg,
+            slack=slack,
             group_ids=group_ids,
             ignore_labels=class_options.ignore_label or (),
             ignore_extra=ignore_extra,

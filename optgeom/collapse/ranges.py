@@ -351,8 +351,8 @@ def excess_of_angles(
     angles_deg : sequence of float
         One angle per pair, 0 to 180 degrees.
     exact : int
-        Pairs that are solved, those that cost most to second order first; the others are left to second order, where
-        that exists.
+        Pairs that are solved, those that cost most to second order first; the others are left to second order, and are
+        nan where that does not exist.
 
     Returns
     -------
@@ -375,10 +375,10 @@ def excess_of_angles(
     results = []
     for which, (pair, angle) in enumerate(zip(pairs, angles_deg, strict=True)):
         estimate = estimates[which]
-        if which in solved or estimate is None:
+        if which in solved:
             cosine = math.cos(math.radians(angle))
             estimate = least_excess(optimum.frame(*pair), cosine, optimum.susceptibility(*pair)).attained
-        whole = estimate / optimum.loss_range
+        whole = (math.nan if estimate is None else estimate) / optimum.loss_range
         results.append(
             PairExcess(
                 first=pair[0],
@@ -386,7 +386,7 @@ def excess_of_angles(
                 angle_deg=angle,
                 whole=whole,
                 own=whole / optimum.pair_weight(*pair),
-                exact=which in solved or estimates[which] is None,
+                exact=which in solved,
             )
         )
     return tuple(results)

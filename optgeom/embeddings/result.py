@@ -13,7 +13,7 @@ from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk
 from optgeom.embeddings.statistics.intervals import PairIntervals
-from optgeom.embeddings.statistics.judgement import Judgement
+from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, Judgement
 from optgeom.formatting import finite, to_json
 from optgeom.geometry import Geometry
 
@@ -99,6 +99,10 @@ class Validation:
         Norms of the rows as stored.
     embeddings_from, optimum_from : str
         What they were read from, in words.
+    slack : float
+        Share of the loss range, per image of the two classes, up to which the loss hardly asks for an angle.
+    own_excess : (C, C) or None
+        What each pair that is off by more than the tolerance costs at least, in the same units; nan elsewhere.
     own_counts : bool
         The proportions are those of the embeddings themselves, since the training counts were not given.
     matching : {"names", "hungarian"}
@@ -134,6 +138,8 @@ class Validation:
     norms: NormSpread
     embeddings_from: str
     optimum_from: str
+    slack: float = DEFAULT_SLACK
+    own_excess: Array | None = None
     own_counts: bool = False
     matching: str = "names"
     matched: Mapping[str, str] = field(default_factory=dict)
@@ -156,7 +162,7 @@ class Validation:
 
     @property
     def verdict(self) -> str:
-        """One of "collapsed", "differs", "consistent" or "inconclusive"."""
+        """One of "collapsed", "differs", "within-slack", "consistent" or "inconclusive"."""
         return self.judgement.verdict
 
     @property
@@ -190,6 +196,7 @@ class Validation:
             "format": FORMAT,
             "version": VERSION,
             "verdict": self.verdict,
+            "verdict_kind": self.verdict,
             "sentence": self.sentence,
             "max_angle_error_deg": self.max_angle_error_deg,
             "max_angle_error_ci_deg": None if interval is None else list(interval),
@@ -198,7 +205,10 @@ class Validation:
             "relative_frobenius": self.deviations.relative_frobenius,
             "excess_risk": self.excess_risk.as_dict(),
             "judgement": self.judgement.as_dict(self.names),
-            "pairs": [pair.as_dict(self.names) for pair in self.worst_pairs(pairs)],
+            "slack": self.slack,
+            "pairs": [
+                {**pair.as_dict(self.names), "own_excess": self._own_excess(pair)} for pair in self.worst_pairs(pairs)
+            ],
             "num_pairs": self.intervals.num_pairs,
             "per_class": [row.as_dict() for row in self.classes],
             "metrics": {name: metric.as_dict() for name, metric in self.metrics.items()},
@@ -225,6 +235,9 @@ class Validation:
             "notes": list(self.notes),
             "seconds": self.seconds,
         }
+
+    def _own_excess(self, pair: PairDeviation) -> float | None:
+        return None if self.own_excess is None else finite(self.own_excess[pair.first, pair.second])
 
     def _optimum(self) -> dict[str, Any]:
         geometry = self.geometry

@@ -29,7 +29,8 @@ from optgeom.embeddings.result import ClassRow, Validation
 from optgeom.embeddings.statistics.deviation import deviations
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.intervals import pair_intervals
-from optgeom.embeddings.statistics.judgement import DEFAULT_TOLERANCE_DEG, Judgement, judge
+from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLERANCE_DEG, Judgement, judge
+from optgeom.embeddings.statistics.pair_costs import own_excess
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import finite, first_of
 from optgeom.geometry import Geometry
@@ -53,6 +54,7 @@ def validate(
     classes: ClassDistribution | None = None,
     loss: Loss | None = None,
     tolerance_deg: float = DEFAULT_TOLERANCE_DEG,
+    slack: float = DEFAULT_SLACK,
     group_ids: Any = None,
     ignore_labels: int | str | Sequence[int | str] = (),
     ignore_extra: bool = False,
@@ -89,6 +91,9 @@ def validate(
     tolerance_deg : float
         Degrees >= 0 up to which an angle counts as optimal. No trained network attains the optimum: 0 asks for sampling
         noise only.
+    slack : float
+        >= 0: share of the loss range (collapsed minus optimal risk), per image of the two classes of a pair, up to which
+        an angle that is off counts as one that the loss hardly asks for. 0 lets every pair count.
     group_ids : array-like of shape (n,), or path, optional
         Id of the image that a row is a view of.
     ignore_labels : int, str, or sequence of them
@@ -133,6 +138,9 @@ def validate(
     tolerance_deg = _checks.real(
         "tolerance_deg", tolerance_deg, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only"
     )
+    slack = _checks.real(
+        "slack", slack, at_least=0.0, hint="a share of the loss range; 1e-3 is usual, 0 switches it off"
+    )
     _checks.choice("match", match, choices.Match)
     seed = _checks.integer("seed", seed, at_least=0)
     choice = choose_reference(geometry, classes, loss, sampler_power)
@@ -144,7 +152,7 @@ def validate(
     source = _opened(embeddings, labels, group_ids, columns)
     reader = _Reader(source, _ignored(ignore_labels), workers, dask, batch_rows, seed)
     compared = _compared(reader, choice, match, ignore_extra)
-    return _validation(reader, compared, tolerance_deg, match, began)
+    return _validation(reader, compared, tolerance_deg, slack, match, began)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +269,9 @@ def _chosen(collected: Collected, order: npt.NDArray[np.intp], names: tuple[str,
     return replace(collected, moments=chosen, within=part, samples=(sample,))
 
 
-def _validation(reader: _Reader, compared: _Compared, tolerance_deg: float, match: str, began: float) -> Validation:
+def _validation(
+    reader: _Reader, compared: _Compared, tolerance_deg: float, slack: float, match: str, began: float
+) -> Validation:
     """Judge and measure."""
     collected, reference, places = compared.collected, compared.reference, compared.matching.optimal
     geometry, moments = reference.geometry, collected.moments
@@ -269,6 +279,7 @@ def _validation(reader: _Reader, compared: _Compared, tolerance_deg: float, matc
     directions = class_directions(moments)
     intervals = pair_intervals(directions, collected.within, optimal)
     deviation = deviations(intervals, optimal)
+    costs = own_excess(geometry, places, deviation, tolerance_deg) if slack > 0 else None
     judgement = judge(
         directions,
         intervals,
@@ -276,6 +287,8 @@ def _validation(reader: _Reader, compared: _Compared, tolerance_deg: float, matc
         tolerance_deg=tolerance_deg,
         bracket=geometry.bracket is not None,
         missing=compared.missing,
+        own_excess=costs,
+        slack=slack,
     )
     sample = collected.samples[0]
     balanced = reader.topped_up(sample, moments, compared.labels)
@@ -312,6 +325,8 @@ def _validation(reader: _Reader, compared: _Compared, tolerance_deg: float, matc
         norms=collected.norms,
         embeddings_from=reader.source.name,
         optimum_from=reference.origin,
+        slack=slack,
+        own_excess=costs,
         own_counts=reference.own_counts,
         matching=match,
         matched=dict(compared.matching.renamed),

@@ -31,7 +31,8 @@ certificates
 result & io
 prototypes & geometry_file & geometry & wording
 solvers
-collapse | realization | embeddings
+collapse | realization
+embeddings
 sampling
 plotting
 training

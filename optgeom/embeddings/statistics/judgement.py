@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from optgeom import _checks
+from optgeom._numerics import Array
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.intervals import PairIntervals
 from optgeom.embeddings.statistics.verdict_kinds import KINDS, NAMED_CLASSES, Evidence, by_pairs, listed
 
 DEFAULT_TOLERANCE_DEG = 2.0
+DEFAULT_SLACK = 1e-3  # docs/validate.md argues it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +22,7 @@ class Judgement:
 
     Attributes
     ----------
-    verdict : {"collapsed", "differs", "consistent", "inconclusive"}
+    verdict : {"collapsed", "differs", "within-slack", "consistent", "inconclusive"}
     sentence : str
         The verdict in words.
     headline : str
@@ -86,6 +88,8 @@ def judge(
     tolerance_deg: float = DEFAULT_TOLERANCE_DEG,
     bracket: bool = False,
     missing: tuple[str, ...] = (),
+    own_excess: Array | None = None,
+    slack: float = DEFAULT_SLACK,
 ) -> Judgement:
     """Judge a trained embedding.
 
@@ -102,6 +106,12 @@ def judge(
         with "the optimum".
     missing : tuple of str
         Classes of the geometry without embeddings, to be named.
+    own_excess : (C, C), optional
+        For each pair that is off by more than the tolerance, the least risk above the optimum at which it can have the
+        angle next to the optimum inside its interval, per image of its two classes, as a share of the loss range; nan
+        where it is not known. Without it every such pair counts.
+    slack : float
+        Share up to which the loss hardly asks for an angle.
 
     Raises
     ------
@@ -118,6 +128,8 @@ def judge(
         tolerance_deg=tolerance_deg,
         bracket=bracket,
         missing=missing,
+        own_excess=own_excess,
+        slack=slack,
     )
     kind = next(kind for kind in KINDS if kind.applies(evidence))
     return Judgement(

@@ -4,7 +4,11 @@ The first of `KINDS` that applies is given. With all intervals simultaneous and 
 tolerance:
 
     collapsed      a pair whose optimal angle is at least 20 degrees is certainly closer than 10
-    differs        a pair deviates from its optimal angle by more than delta, sampling noise set aside (low > delta)
+    differs        a pair deviates from its optimal angle by more than delta, sampling noise set aside (low > delta), and
+                   the loss asks for that angle: the least risk at which the pair can have the angle next to the optimum
+                   inside its interval is more than the slack above the optimum, per image of its two classes
+    within-slack   pairs deviate by more than delta, but the loss hardly asks for their angles: each costs at most the
+                   slack
     consistent     errors above X = max high <= 15 degrees are ruled out: "consistent within X degrees". Errors between
                    delta and X are not: X says how much these images could have seen, not how far the embedding is from
                    the optimum
@@ -24,6 +28,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from optgeom._numerics import Array
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.intervals import PairIntervals
@@ -54,6 +59,8 @@ class Evidence:
     tolerance_deg: float
     bracket: bool
     missing: tuple[str, ...]
+    own_excess: Array | None = None  # (C, C) least cost of each different pair; nan where it is not known
+    slack: float = 0.0
 
     @property
     def within_deg(self) -> float | None:
@@ -82,6 +89,14 @@ class Evidence:
         """Pairs that are off by more than the tolerance, noise set aside."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.tested & (self.deviations.low > self.tolerance_deg + ROUNDING_DEG))
+
+    @cached_property
+    def costly(self) -> Mask:
+        """Different pairs for whose angle the loss asks: those that cost more than the slack, or an unknown amount."""
+        if self.own_excess is None:
+            return self.different
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.different & ~(self.own_excess <= self.slack))
 
     @cached_property
     def as_predicted(self) -> Mask:
@@ -187,9 +202,9 @@ def _collapsed_headline(evidence: Evidence) -> str:
 
 
 def _differs(evidence: Evidence) -> str:
-    number = int(evidence.different.sum())
+    number = int(evidence.costly.sum())
     parts = []
-    for pair in evidence.worst(evidence.different)[:NAMED_PAIRS]:
+    for pair in evidence.worst(evidence.costly)[:NAMED_PAIRS]:
         low, high = pair.ci_deg or (0.0, 0.0)
         measured = f"angle {pair.angle_deg:.1f}, between {low:.1f} and {high:.1f}; optimal {pair.optimal_deg:.1f}"
         parts.append(f"{evidence.named(pair)} ({measured})")
@@ -200,13 +215,34 @@ def _differs(evidence: Evidence) -> str:
     beyond = f"more than {delta:g} degrees beyond sampling noise" if delta else "more than sampling noise explains"
     tested = _count(evidence.intervals.num_pairs, "pair")
     subject = f"{number} of {tested} of classes {'is' if number == 1 else 'are'} off by {beyond}"
-    return f"differs from {compared}: {subject}: {listed(parts, number)}{evidence.busiest(evidence.different)}."
+    return f"differs from {compared}: {subject}: {listed(parts, number)}{evidence.busiest(evidence.costly)}."
 
 
 def _differs_headline(evidence: Evidence) -> str:
-    pairs, single = evidence.share_of_pairs(evidence.different)
+    pairs, single = evidence.share_of_pairs(evidence.costly)
     best = "the angle of the best geometry known in so few dimensions" if evidence.bracket else "the optimal angle"
     return f"{pairs} {'is' if single else 'are'} not at {best}"
+
+
+def _within_slack(evidence: Evidence) -> str:
+    assert evidence.own_excess is not None
+    number = int(evidence.different.sum())
+    costs = np.where(evidence.different, evidence.own_excess, -1.0)
+    first, second = (int(k) for k in np.unravel_index(int(np.argmax(costs)), costs.shape))
+    pair = evidence.deviations.pair(first, second)
+    tested = _count(evidence.intervals.num_pairs, "pair")
+    return (
+        f"within slack of the optimum: {number} of {tested} of classes {'is' if number == 1 else 'are'} off by more than "
+        f"{evidence.tolerance_deg:g} degrees beyond sampling noise, but the loss hardly asks for their angles: each costs at "
+        f"most {100 * costs.max():.2g} % of the way from optimal to collapsed per image of its two classes (slack "
+        f"{100 * evidence.slack:.2g} %), most for {evidence.named(pair)} (angle {pair.angle_deg:.1f}, optimal "
+        f"{pair.optimal_deg:.1f} degrees)."
+    )
+
+
+def _within_slack_headline(evidence: Evidence) -> str:
+    pairs, single = evidence.share_of_pairs(evidence.different)
+    return f"{pairs} {'is' if single else 'are'} not at the optimal angle, and the loss hardly minds"
 
 
 def _is_consistent(evidence: Evidence) -> bool:
@@ -304,8 +340,8 @@ KINDS = (
     ),
     VerdictKind(
         verdict="differs",
-        applies=lambda evidence: bool(evidence.different.any()),
-        pairs=lambda evidence: evidence.different,
+        applies=lambda evidence: bool(evidence.costly.any()),
+        pairs=lambda evidence: evidence.costly,
         sentence=_differs,
         headline=_differs_headline,
         meaning="Some class means are not where the loss would put them for these class sizes, and sampling noise does "
@@ -317,6 +353,19 @@ KINDS = (
             "many small classes: too few images in training for their means to get there.",
             "Embed training images as well. If those agree with the optimum and these do not, it is generalisation, "
             "not optimisation.",
+        ),
+    ),
+    VerdictKind(
+        verdict="within-slack",
+        applies=lambda evidence: bool(evidence.different.any()),
+        sentence=_within_slack,
+        headline=_within_slack_headline,
+        meaning="Some class means are not where the optimum has them, but at this temperature the loss hardly determines "
+        "them: moving them there would lower it by less than the slack. No class is in trouble.",
+        steps=(
+            "If these angles matter, choose a loss that determines them: a higher temperature, or other weights "
+            "(`optgeom solve --slack` shows what a loss determines).",
+            "Do not read a difference between two runs in these angles as an effect: the loss allows it.",
         ),
     ),
     VerdictKind(
