@@ -28,9 +28,9 @@ from optgeom.embeddings.reference import Reference, ReferenceChoice, choose_refe
 from optgeom.embeddings.result import ClassRow, Validation
 from optgeom.embeddings.statistics.deviation import deviations
 from optgeom.embeddings.statistics.directions import class_directions
+from optgeom.embeddings.statistics.excess_risk import own_excess
 from optgeom.embeddings.statistics.intervals import pair_intervals
 from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLERANCE_DEG, Judgement, judge
-from optgeom.embeddings.statistics.pair_costs import own_excess
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import finite, first_of
 from optgeom.geometry import Geometry
@@ -92,8 +92,8 @@ def validate(
         Degrees >= 0 up to which an angle counts as optimal. No trained network attains the optimum: 0 asks for sampling
         noise only.
     slack : float
-        >= 0: share of the loss range (collapsed minus optimal risk), per image of the two classes of a pair, up to which
-        an angle that is off counts as one that the loss hardly asks for. 0 lets every pair count.
+        >= 0: share of the loss range (collapsed minus optimal risk), per image of the two classes of a pair, up to
+        which an angle that is off counts as one that the loss hardly asks for. 0 lets every pair count.
     group_ids : array-like of shape (n,), or path, optional
         Id of the image that a row is a view of.
     ignore_labels : int, str, or sequence of them
@@ -314,7 +314,7 @@ def _validation(
         deviations=deviation,
         judgement=judgement,
         excess_risk=embedding.risk[0],
-        sentence=_sentence(judgement, compared),
+        sentence=_sentence(judgement, compared, embedding.risk[0].direction),
         metrics={definition.name: definition.of(embedding) for definition in METRICS},
         classes=_class_rows(embedding, judgement),
         learned_spectrum=_spectrum(directions.gram[np.ix_(known, known)]),
@@ -400,11 +400,14 @@ def _repeated(sample: UnitRows) -> tuple[str, ...]:
     )
 
 
-def _sentence(judgement: Judgement, compared: _Compared) -> str:
-    """The verdict, with what it rests on."""
+def _sentence(judgement: Judgement, compared: _Compared, direction: float | None) -> str:
+    """The verdict, with what it rests on; `direction` is the joint cost of all angles, as a share of the loss range."""
     parts = [judgement.sentence]
+    if judgement.verdict == "within-slack" and direction is not None:
+        # Pairs can be fine one by one and not together.
+        parts[0] += f" All angles together put the loss {100 * max(direction, 0.0):.2g} % of the way above its floor."
     if compared.matching.renamed:
-        parts = [f"after matching the classes by their shape: {judgement.sentence}"]
+        parts = [f"after matching the classes by their shape: {parts[0]}"]
     reference = compared.reference
     geometry = reference.geometry
     if geometry.bracket is not None:

@@ -4,9 +4,9 @@ The first of `KINDS` that applies is given. With all intervals simultaneous and 
 tolerance:
 
     collapsed      a pair whose optimal angle is at least 20 degrees is certainly closer than 10
-    differs        a pair deviates from its optimal angle by more than delta, sampling noise set aside (low > delta), and
-                   the loss asks for that angle: the least risk at which the pair can have the angle next to the optimum
-                   inside its interval is more than the slack above the optimum, per image of its two classes
+    differs        a pair deviates from its optimal angle by more than delta, sampling noise set aside (low > delta),
+                   and the loss asks for that angle: the least risk at which the pair can have the angle next to the
+                   optimum inside its interval is more than the slack above the optimum, per image of its two classes
     within-slack   pairs deviate by more than delta, but the loss hardly asks for their angles: each costs at most the
                    slack
     consistent     errors above X = max high <= 15 degrees are ruled out: "consistent within X degrees". Errors between
@@ -232,10 +232,10 @@ def _within_slack(evidence: Evidence) -> str:
     pair = evidence.deviations.pair(first, second)
     tested = _count(evidence.intervals.num_pairs, "pair")
     return (
-        f"within slack of the optimum: {number} of {tested} of classes {'is' if number == 1 else 'are'} off by more than "
-        f"{evidence.tolerance_deg:g} degrees beyond sampling noise, but the loss hardly asks for their angles: each costs at "
-        f"most {100 * costs.max():.2g} % of the way from optimal to collapsed per image of its two classes (slack "
-        f"{100 * evidence.slack:.2g} %), most for {evidence.named(pair)} (angle {pair.angle_deg:.1f}, optimal "
+        f"within slack of the optimum: {number} of {tested} of classes {'is' if number == 1 else 'are'} off by more "
+        f"than {evidence.tolerance_deg:g} degrees beyond sampling noise, but the loss hardly asks for their angles: "
+        f"each costs at most {100 * costs.max():.2g} % of the way from optimal to collapsed per image of its two "
+        f"classes (slack {100 * evidence.slack:.2g} %), most for {evidence.named(pair)} (angle {pair.angle_deg:.1f}, optimal "
         f"{pair.optimal_deg:.1f} degrees)."
     )
 
@@ -360,8 +360,8 @@ KINDS = (
         applies=lambda evidence: bool(evidence.different.any()),
         sentence=_within_slack,
         headline=_within_slack_headline,
-        meaning="Some class means are not where the optimum has them, but at this temperature the loss hardly determines "
-        "them: moving them there would lower it by less than the slack. No class is in trouble.",
+        meaning="Some class means are not where the optimum has them, but at this temperature the loss hardly "
+        "determines them: moving them there would lower it by less than the slack. No class is in trouble.",
         steps=(
             "If these angles matter, choose a loss that determines them: a higher temperature, or other weights "
             "(`optgeom solve --slack` shows what a loss determines).",
