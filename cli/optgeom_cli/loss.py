@@ -43,6 +43,9 @@ def loss(
     observed: Annotated[
         float | None, typer.Option("--observed", metavar="X", help="A value that training printed, to be judged.")
     ] = None,
+    batches: Annotated[
+        int, typer.Option("--batches", metavar="N", help="Batches that the observed value is the mean of.")
+    ] = 1,
     equal_within: Annotated[
         float,
         typer.Option("--equal-within", help="What counts as equal, as a share of the way from collapsed to optimal."),
@@ -77,6 +80,7 @@ def loss(
             rows=rows,
             base_temperature=base_temperature,
             observed=observed,
+            batches=batches,
             equal_within=equal_within,
         )
     if json_output:
@@ -148,6 +152,8 @@ def _lines(
             f"{values.simplex_value:.6f}{limit}  all classes at equal angles, which is the optimum "
             "only of balanced classes",
         )
+    if values.batch_sd is not None:
+        yield "Noise", f"one batch varies by {values.batch_sd:.2g} (one standard deviation, at the optimum)"
     if values.observed is not None:
         yield "Observed", f"{values.observed:.10g}"
         yield "Verdict", str(values.verdict)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from optgeom import _checks
+from optgeom.collapse.batch_noise import batch_deviation
 from optgeom.collapse.loss_verdict import Landmarks, verdict
 from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.geometry import Geometry
@@ -63,6 +64,9 @@ class LossValues:
         What `observed` says; None without it.
     geometry : Geometry or None
         The optimum that `optimal_value` belongs to, with its certificate.
+    batch_sd : float or None
+        Standard deviation of the value of one batch at the optimum, from the classes that it happens to hold; None for
+        losses without batches of a known size.
     notes : tuple of str
     anchors_without_positive : int or None
         With labels: rows whose label no other row has.
@@ -81,6 +85,7 @@ class LossValues:
     observed: float | None = None
     verdict: str | None = None
     geometry: Geometry | None = None
+    batch_sd: float | None = None
     notes: tuple[str, ...] = ()
     anchors_without_positive: int | None = None
     per_anchor_collapsed: tuple[float | None, ...] | None = None
@@ -106,6 +111,7 @@ def loss_values(
     rows: int | None = None,
     base_temperature: float | None = None,
     observed: float | None = None,
+    batches: int = 1,
     equal_within: float = 0.01,
 ) -> LossValues:
     """Collapsed, optimal and balanced-simplex value of a loss, and what an observed value says.
@@ -126,7 +132,9 @@ def loss_values(
     base_temperature : float, optional
         T_base of code that multiplies the loss by temperature / T_base (SupContrast: 0.07).
     observed : float, optional
-        A value printed in training, averaged over some batches, to be judged.
+        A value printed in training, averaged over `batches` batches, to be judged.
+    batches : int
+        >= 1. A value below the floor by no more than three standard deviations of such a mean is noise.
     equal_within : float
         Values count as equal when they differ by less than this share of the way from collapsed to optimal (of the
         collapsed value, where the optimum is not known).
@@ -158,6 +166,7 @@ def loss_values(
         rows = int(_checks.integer("rows", rows, at_least=3, hint=hint))
     if observed is not None:
         observed = _checks.real("observed", observed, hint="the loss that training prints")
+    batches = _checks.integer("batches", batches, at_least=1, hint="how many batches the observed value is the mean of")
     equal_within = _check_share(equal_within)
     if labels is not None:
         if classes is not None or rows is not None:
@@ -171,7 +180,7 @@ def loss_values(
         raise InvalidInputError("`loss` must be given with classes; got None (for example SupCon(0.1, batch_size=256))")
     else:
         values = _with_classes(classes, *loss.in_rows(rows, classes), _scale(loss, base_temperature))
-    return _judged(values, observed, loss, base_temperature, equal_within)
+    return _judged(values, observed, batches, loss, base_temperature, equal_within)
 
 
 def _check_share(equal_within: float) -> float:
@@ -195,7 +204,7 @@ def _scale(loss: Loss | None, base_temperature: float | None) -> float:
 
 
 def _judged(
-    values: LossValues, observed: float | None, loss: Loss | None, base: float | None, equal_within: float
+    values: LossValues, observed: float | None, batches: int, loss: Loss | None, base: float | None, equal_within: float
 ) -> LossValues:
     if observed is None:
         return values
@@ -205,7 +214,13 @@ def _judged(
             "size: --rows or --batch-size)"
         )
     marks = Landmarks(
-        values.collapsed_value, values.optimal_value, values.simplex_value, values.collapsed_formula, values.scale
+        values.collapsed_value,
+        values.optimal_value,
+        values.simplex_value,
+        values.collapsed_formula,
+        values.scale,
+        None if values.batch_sd is None else values.batch_sd / math.sqrt(batches),
+        batches,
     )
     temperature = loss.temperature if loss is not None and base is None else None
     sentence = verdict(observed, marks, equal_within, temperature)
@@ -263,8 +278,15 @@ def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scal
         rows=rows,
         loss=loss,
         geometry=geometry,
+        batch_sd=_batch_sd(geometry, scale),
         notes=tuple(notes),
     )
+
+
+def _batch_sd(geometry: Geometry, scale: float) -> float | None:
+    """Noise of one printed value; where the geometry is not proved its value is, and so is the noise nearly."""
+    deviation = batch_deviation(geometry)
+    return None if deviation is None else scale * deviation
 
 
 def flat_share(program: ClassMeanProgram, optimal: float) -> float | None:

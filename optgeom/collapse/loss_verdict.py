@@ -9,6 +9,7 @@ CHECKS = (
     "anchors without a positive count"
 )
 SUPCONTRAST_BASE = 0.07
+NOISE = 3.0  # standard deviations of a mean of batches that a value may be below the floor
 # A loss whose optimum is above this prints something else than 0 in float32, so an exact 0 means that nothing was
 # summed.
 SMALLEST_PRINTED = 1e-6
@@ -23,6 +24,8 @@ class Landmarks:
     simplex: float | None
     formula: str
     scale: float
+    noise: float | None = None  # standard deviation of a mean of `batches` batches at the optimum
+    batches: int = 1
 
 
 def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: float | None = None) -> str:
@@ -58,10 +61,7 @@ def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: fl
         below = f"{collapsed - observed:.4g} below the collapsed value {marks.formula} = {collapsed:.6f}"
         return f"not collapsed: {below} (the floor needs classes)"
     if observed < optimal - near:
-        return (
-            f"below the optimum {optimal:.6f} by {optimal - observed:.4g}: impossible for these settings "
-            f"(check {CHECKS})"
-        )
+        return _below(optimal - observed, optimal, marks)
     simplex = marks.simplex
     if observed <= optimal + near:
         also = (
@@ -101,3 +101,16 @@ def _above(observed: float, marks: Landmarks, near: float, temperature: float | 
             )
     over = f"above the collapsed value {marks.collapsed:.6f} by {observed - marks.collapsed:.4g}"
     return f"{over}: positives are farther apart than negatives, or the settings differ (check {CHECKS})"
+
+
+def _below(missing: float, optimal: float, marks: Landmarks) -> str:
+    """A value below the floor: noise of the batches that it is the mean of, or other settings."""
+    under = f"below the optimum {optimal:.6f} by {missing:.4g}"
+    impossible = f"{under}: impossible for these settings (check {CHECKS})"
+    if marks.noise is None:
+        return impossible
+    mean = "one batch varies" if marks.batches == 1 else f"a mean of {marks.batches} batches varies"
+    spread = f"at the optimum {mean} by {marks.noise:.2g} (one standard deviation)"
+    if missing <= NOISE * marks.noise:
+        return f"at the optimum, as far as noise tells: {under}, and {spread}; average more batches to tell"
+    return f"{impossible}; {spread}, and this is {missing / marks.noise:.1f} of them"
