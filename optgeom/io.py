@@ -110,12 +110,13 @@ class FileKind:
 
 
 def _read_json(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    document = json.loads(path.read_text(encoding="utf-8"))
+    with files.open_regular(path) as stream:
+        document = json.loads(stream.read().decode("utf-8"))
     return document, {name: np.array(values) for name, values in document["arrays"].items()}
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    with open(path, "rb") as stream, files.opened(stream) as stored:
+    with files.open_regular(path) as stream, files.opened(stream) as stored:
         if isinstance(stored, np.ndarray):
             raise ValueError("it holds a single array")
         document = json.loads(str(stored["document"]))

@@ -201,7 +201,7 @@ def _matrix(path: Path) -> Any:
     from optgeom.inputs import files
 
     try:
-        with open(path, "rb") as file:
+        with files.open_regular(path) as file:
             if path.suffix.lower() != ".npz":
                 return files.read_array(file)
             from scipy.sparse import load_npz

@@ -175,6 +175,11 @@ def _check_columns(path: Path, columns: list[str]) -> None:
 
 
 def _read_csv(path: Path) -> dict[Key, Row]:
+    """Rows of the file that `write` wrote.
+
+    Cells are taken exactly as they stand: the tables of people (`optgeom.inputs.tables`) are stripped and have comments,
+    which would change the text of an error or of a profile.
+    """
     table: dict[Key, Row] = {}
     try:
         with path.open(encoding="utf-8", newline="") as stream:

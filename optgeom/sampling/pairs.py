@@ -58,17 +58,19 @@ class Pairs:
     def read(path: Path | str) -> Pairs:
         """From an .npz file with arrays `z` and `z_plus`."""
         try:
-            if not zipfile.is_zipfile(path):
-                raise ValueError("it is not a whole .npz file")
-            with open(path, "rb") as file, files.opened(file) as archive:
-                if isinstance(archive, np.ndarray):
-                    raise ValueError("it holds a single array")
-                missing = {"z", "z_plus"} - set(archive)
-                if missing:
-                    raise InvalidInputError(
-                        f"`pairs` must be an .npz file with z and z_plus; got {sorted(archive)} (np.savez writes it)"
-                    )
-                return Pairs.of(archive["z"], archive["z_plus"])
+            with files.open_regular(path) as file:
+                if not zipfile.is_zipfile(file):
+                    raise ValueError("it is not a whole .npz file")
+                file.seek(0)
+                with files.opened(file) as archive:
+                    if isinstance(archive, np.ndarray):  # a zip file with other bytes before it
+                        raise ValueError("it holds a single array")
+                    missing = {"z", "z_plus"} - set(archive)
+                    if missing:
+                        raise InvalidInputError(
+                            f"`pairs` must be an .npz file with z and z_plus; got {sorted(archive)} (np.savez writes it)"
+                        )
+                    return Pairs.of(archive["z"], archive["z_plus"])
         except InvalidInputError:
             raise
         except (OSError, AttributeError, TypeError, *files.DAMAGE) as error:

@@ -222,7 +222,7 @@ def _digits() -> LabelledData:
 
 def _npz(path: Path) -> LabelledData:
     try:
-        with open(path, "rb") as file, files.opened(file) as arrays:
+        with files.open_regular(path) as file, files.opened(file) as arrays:
             if isinstance(arrays, np.ndarray) or not {"X", "y"} <= set(arrays):
                 came = "one array without a name" if isinstance(arrays, np.ndarray) else first_of(arrays) or "none"
                 raise InvalidInputError(f"{path} must hold arrays X and y; got {came} ({NPZ})")

@@ -8,11 +8,16 @@ import os
 
 import numpy as np
 import pytest
+from optgeom_cli.main import app
+from typer.testing import CliRunner
 
+import optgeom as og
 from optgeom.errors import InvalidInputError
 from optgeom.inputs import files
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.inputs.tables import read_counts, read_label_table, read_labels
+from optgeom.sampling.pairs import Pairs
+from optgeom.training.data import load_data
 
 
 @pytest.fixture
@@ -292,12 +297,40 @@ def test_where_nothing_can_be_written(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("read", [read_counts, read_labels, read_label_table])
-def test_pipes_and_devices_are_refused_at_once(read, tmp_path):
+def from_command(*options):
+    """What the command line says of the file that follows `options`, raised as the error of Python."""
+
+    def read(path):
+        result = CliRunner().invoke(app, [*options, str(path)])
+        assert result.exit_code == 3 and result.stderr.count("\n") == 1
+        raise InvalidInputError(result.stderr)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("read", "suffix"),
+    [
+        (read_counts, ".csv"),
+        (read_labels, ".csv"),
+        (read_labels, ".npy"),
+        (read_label_table, ".csv"),
+        (read_label_table, ".npy"),
+        (og.Geometry.load, ".npz"),
+        (og.Geometry.load, ".json"),
+        (og.Realization.load, ".npz"),
+        (Pairs.read, ".npz"),
+        (lambda path: load_data(str(path)), ".npz"),
+        (from_command("realize", "--weights"), ".npy"),
+        (from_command("realize", "--weights"), ".npz"),
+        (from_command("recover", "--pairs"), ".npz"),
+    ],
+)
+def test_pipes_and_devices_are_refused_at_once(read, suffix, tmp_path):
     """A pipe without a writer, or a device without an end, would be waited for without end."""
-    pipe = tmp_path / "pipe.csv"
+    pipe, device = tmp_path / f"pipe{suffix}", tmp_path / f"zero{suffix}"
     os.mkfifo(pipe)
-    (tmp_path / "zero.npy").symlink_to("/dev/zero")
-    for path in (pipe, tmp_path / "zero.npy"):
+    device.symlink_to("/dev/zero")
+    for path in (pipe, device):
         with pytest.raises(InvalidInputError, match="it is a pipe or a device; save the data to a file first"):
             read(path)
