@@ -177,8 +177,8 @@ def _check_columns(path: Path, columns: list[str]) -> None:
 def _read_csv(path: Path) -> dict[Key, Row]:
     """Rows of the file that `write` wrote.
 
-    Cells are taken exactly as they stand: the tables of people (`optgeom.inputs.tables`) are stripped and have comments,
-    which would change the text of an error or of a profile.
+    Cells are taken exactly as they stand. Tables that people write (`optgeom.inputs.tables`) have comments, and blanks
+    around cells; to drop them here would change the text of an error or of a profile.
     """
     table: dict[Key, Row] = {}
     try:

@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from optgeom import _checks, choices
 from optgeom._numerics import Array
+from optgeom.embeddings.matching import Matching, match_names, match_shapes
 from optgeom.embeddings.measures import METRICS, Embedding
 from optgeom.embeddings.moments.collect import Collected, collect
 from optgeom.embeddings.moments.first_pass import ClassMoments
-from optgeom.embeddings.moments.in_memory import as_source
-from optgeom.embeddings.moments.matching import Matching, match_names, match_shapes
 from optgeom.embeddings.moments.row_sample import sample_rows
 from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.moments.source import Source
 from optgeom.embeddings.moments.unit_rows import UnitRows
+from optgeom.embeddings.readers.in_memory import as_source
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.embeddings.reference import Reference, ReferenceChoice, choose_reference
 from optgeom.embeddings.result import ClassRow, Validation
@@ -77,7 +77,7 @@ def validate(
     Parameters
     ----------
     embeddings : array (n, d) or (n, V, d), tensor, path, iterable of batches, or Source
-        As in `embeddings.moments.in_memory.as_source` and `embeddings.readers.open.open_embeddings`: V views of an
+        As in `embeddings.readers.in_memory.as_source` and `embeddings.readers.open.open_embeddings`: V views of an
         image; a memory map; batches (X, y) or (X, y, groups), those of a generator being read once.
     labels : array-like of shape (n,), or path, optional
         Where the embeddings do not hold them.
@@ -171,7 +171,15 @@ class _Reader:
         length = math.prod(getattr(self.source, "row_shape", (UNKNOWN_LENGTH,)))
         size = max(FEWEST_SAMPLED, SAMPLE_ENTRIES // max(length, 1))
         ignore = self.ignore + beside
-        return collect(self.source, ignore, self.workers, self.dask, self.batch_rows, sample=size, seeds=(self.seed,))
+        return collect(
+            self.source,
+            ignore=ignore,
+            workers=self.workers,
+            dask=self.dask,
+            batch_rows=self.batch_rows,
+            sample=size,
+            seeds=(self.seed,),
+        )
 
     def topped_up(self, sample: UnitRows, moments: ClassMoments, names: list[str]) -> UnitRows:
         """The sample with more rows of the classes that it has few of; `names` are those of the labels."""

@@ -67,8 +67,9 @@ class Pairs:
                         raise ValueError("it holds a single array")
                     missing = {"z", "z_plus"} - set(archive)
                     if missing:
+                        arrays = sorted(archive)
                         raise InvalidInputError(
-                            f"`pairs` must be an .npz file with z and z_plus; got {sorted(archive)} (np.savez writes it)"
+                            f"`pairs` must be an .npz file with z and z_plus; got {arrays} (np.savez writes it)"
                         )
                     return Pairs.of(archive["z"], archive["z_plus"])
         except InvalidInputError:

@@ -1,7 +1,4 @@
-"""Every reader of files on damaged bytes.
-
-An answer that hangs together or an error of optgeom's own, nothing else, nothing unpickled.
-"""
+"""Every reader of files on damaged bytes: a consistent answer or an error of optgeom, nothing else, no unpickling."""
 
 from __future__ import annotations
 

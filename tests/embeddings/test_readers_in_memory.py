@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.readers_data import labels, read, same, table
 
-from optgeom.embeddings.moments.in_memory import ArraySource, IteratorSource, as_source
+from optgeom.embeddings.readers.in_memory import ArraySource, IteratorSource, as_source
 from optgeom.errors import InvalidInputError
 
 X, Y = table(), labels()

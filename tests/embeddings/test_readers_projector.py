@@ -68,15 +68,15 @@ def test_labels_apart_and_no_metadata(folder):
     [
         (
             ["label", *Y],
-            r"one line a vector and no header line; got 21 lines for the 20 vectors of .*vectors.tsv \(.*remove it",
+            r"one line per vector and no header line; got 21 lines for the 20 vectors of .*vectors.tsv \(.*remove it",
         ),
         (
             Y[:-1],
-            r"one line a vector and no header line; got 19 lines for the 20 vectors of .* \(export both files again\)",
+            r"one line per vector and no header line; got 19 lines for the 20 vectors of .* \(export both files again",
         ),
         (
             [f"{y}\t1" for y in Y],
-            r"must have a header line and one line a vector, since it has several columns; got 20 lines for the",
+            r"must have a header line and one line per vector, since it has several columns; got 20 lines for the",
         ),
         (
             ["file\tlabel", *(f"{y}\t1" for y in Y[:-1]), "a"],

@@ -7,7 +7,7 @@ import pytest
 from helpers.simulated import long_tail, means_of, optimum, sample, shape_root
 
 import optgeom as og
-from optgeom.embeddings.moments.matching import match_names, match_shapes
+from optgeom.embeddings.matching import match_names, match_shapes
 
 COUNTS = long_tail(400, 40, 6)
 LOSS = og.SupCon(0.5)

@@ -1,4 +1,4 @@
-"""Interrupted writers.
+"""Writers that are interrupted.
 
 The old file stays whole, no half file appears, and what a killed process left is removed by the next write.
 """

@@ -25,7 +25,7 @@ _BATCH_ENTRIES = 2**23  # 32 MiB of float32, where the source says how long its 
 _BATCH_ROWS = 16384
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Collected:
     """What two passes know about the rows of a source.
 
@@ -60,9 +60,9 @@ class Collected:
     samples: tuple[UnitRows, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Reading:
-    """What the readers of all shards are told."""
+    """What the workers need besides their shards."""
 
     ignore: tuple[int | str, ...]
     rows: int | None
@@ -83,11 +83,11 @@ class _Unit:
 
 def collect(
     source: Source,
+    *,
     ignore: Sequence[int | str] = (),
     workers: int = 1,
     dask: Any = None,
     batch_rows: int | None = None,
-    *,
     sample: int = 0,
     seeds: Sequence[int] = (0, 1, 2),
 ) -> Collected:
@@ -131,7 +131,9 @@ def collect(
     sample = _checks.integer("sample", sample, at_least=0, hint="0 keeps none")
     parts = source_parts(source)
     twice = source.re_readable and all(part.re_readable for part in parts)
-    reading = _Reading(tuple(ignore), batch_rows, not twice, sample, tuple(seeds))
+    reading = _Reading(
+        ignore=tuple(ignore), rows=batch_rows, total_scatter=not twice, sample=sample, seeds=tuple(seeds)
+    )
     units = _units(parts)
     first = _merged(_run(_read_first, reading, units, workers, dask), FirstPass(ignore, sample=sample, seeds=seeds))
     moments = first.finish()
@@ -150,9 +152,16 @@ def collect(
         within = from_single_pass(moments)
     exact = twice or first.images is not None
     samples = first.samples()
-    all_notes = (*notes, *_notes(first, moments, within, samples, exact))
     return Collected(
-        moments, within, first.num_rows, first.norms.count, first.norms, first.names.left_out, exact, all_notes, samples
+        moments=moments,
+        within=within,
+        num_rows=first.num_rows,
+        num_views=first.norms.count,
+        norms=first.norms,
+        ignored=first.names.left_out,
+        two_passes=exact,
+        notes=(*notes, *_notes(first, moments, within, samples, exact)),
+        samples=samples,
     )
 
 

@@ -1,7 +1,4 @@
-"""First pass over a source.
-
-Counts, sums and squares of the images of each class, in float64 whatever the type of the rows.
-"""
+"""First pass over a source: counts, sums and squares of the images of each class, in float64 for rows of any type."""
 
 from __future__ import annotations
 
@@ -16,14 +13,12 @@ import numpy.typing as npt
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.moments.image_table import ImageTable, distinct_ids
 from optgeom.embeddings.moments.row_sample import RowSample
-from optgeom.embeddings.moments.source import Batch
+from optgeom.embeddings.moments.source import Batch, of_source, read_batch
 from optgeom.embeddings.moments.unit_rows import (
     BLOCK_ENTRIES,
     Faults,
     NormSpread,
     UnitRows,
-    check_length,
-    embeddings_of,
     inverse,
     row_norms,
     unit_images,
@@ -124,22 +119,17 @@ class FirstPass:
         Raises
         ------
         InvalidInputError
-            Labels as `ClassNames.encode`; rows that differ in shape from those before; a group with two labels. Rows
+            As `read_batch`; rows that differ in shape from those before; a group with two labels. Rows
             that are not finite or zero are counted first, and refused by `finish`.
         """
-        rows = embeddings_of(batch, self._source)
-        self._same_shape(rows.shape[1:], batch.groups is not None)
-        codes = self.names.encode(batch.labels, batch.start)
-        check_length("labels", codes, rows, self._source)
-        groups = batch.groups
-        if groups is not None:
-            check_length("group_ids", groups, rows, self._source)
+        rows, codes, groups = read_batch(batch, self.names, self._source)
+        self._same_shape(rows.shape[1:], groups is not None)
         self.num_rows += len(rows)
         numbers = np.arange(batch.start, batch.start + len(rows))
         if codes.min(initial=0) < 0:
             kept = np.flatnonzero(codes >= 0)
             rows, codes, numbers = rows[kept], codes[kept], numbers[kept]
-            groups = None if groups is None else np.asarray(groups)[kept]
+            groups = None if groups is None else groups[kept]
         if not len(rows):
             return
         self._grow(len(self.names))
@@ -210,9 +200,8 @@ class FirstPass:
     def _update_rows(self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any]) -> None:
         dim = rows.shape[1]
         step = min(max(_ROWS_PER_CLASS * len(self.names), _FEWEST_ROWS), max(1, _PRODUCT_ENTRIES // dim))
-        step = math.ceil(
-            len(rows) / math.ceil(len(rows) / step)
-        )  # equal parts: a short rest would cost as much as a long one
+        # Equal parts, since a short rest would cost as much as a long one.
+        step = math.ceil(len(rows) / math.ceil(len(rows) / step))
         buffer, norms = np.empty((step, dim)), np.empty(step)
         for start in range(0, len(rows), step):
             part = slice(start, min(start + step, len(rows)))
@@ -220,7 +209,7 @@ class FirstPass:
             for small in blocks(len(stored), dim, BLOCK_ENTRIES):
                 block[small] = stored[small]
                 length[small] = row_norms(block[small])
-            self._look(stored, length, numbers[part])
+            self._record(stored, length, numbers[part])
             weights = inverse(length)
             self._add(block, codes[part], weights)
             if self._want_scatter:
@@ -233,7 +222,7 @@ class FirstPass:
     def _update_views(self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any]) -> None:
         for part in blocks(len(rows), math.prod(rows.shape[1:]), BLOCK_ENTRIES):
             images, norms = unit_images(rows[part])
-            self._look(rows[part], norms, numbers[part])
+            self._record(rows[part], norms, numbers[part])
             self._add_images(images, codes[part])
 
     def _update_groups(
@@ -247,7 +236,7 @@ class FirstPass:
         views = rows.shape[1] if rows.ndim == 3 else 1
         for part in blocks(len(rows), math.prod(rows.shape[1:]), _PRODUCT_ENTRIES):
             unit, norms = unit_views(rows[part])
-            self._look(rows[part], norms, numbers[part])
+            self._record(rows[part], norms, numbers[part])
             present, inside = np.unique(local[part], return_inverse=True)
             sums = unit.sum(axis=1) if rows.ndim == 3 else unit
             self.images.add([ids[k] for k in present.tolist()], inside, sums, codes[part], views, self.names.running)
@@ -280,7 +269,7 @@ class FirstPass:
         scatter = images.T @ images
         self._scatter = scatter if self._scatter is None else self._scatter + scatter
 
-    def _look(self, rows: npt.NDArray[Any], norms: Array, numbers: npt.NDArray[Any]) -> None:
+    def _record(self, rows: npt.NDArray[Any], norms: Array, numbers: npt.NDArray[Any]) -> None:
         self.norms.add(norms)
         self.faults.record(rows, norms, numbers, self._shard, self._source)
 
@@ -288,9 +277,8 @@ class FirstPass:
         if self._shape is None:
             self._shape, self._grouped = shape, grouped
         if shape != self._shape:
-            of = f" of {self._source}" if self._source else ""
             raise InvalidInputError(
-                f"`embeddings` must have rows of one shape; got {self._shape} and {shape}{of} "
+                f"`embeddings` must have rows of one shape; got {self._shape} and {shape}{of_source(self._source)} "
                 "(check that all files go together)"
             )
         if grouped != self._grouped:

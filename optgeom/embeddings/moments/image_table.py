@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks
+from optgeom.embeddings.moments.source import of_source
 from optgeom.errors import InvalidInputError
 
 MERGE_ENTRIES = 2**20  # 8 MiB: what goes at once from one table into another, or out of it
@@ -18,7 +19,7 @@ class ImageTable:
     """Image id -> class code, sum of unit views, number of views.
 
     The views of an image may lie in different batches and shards, so all sums stay in memory until the end: 8 d bytes
-    an image. Ids are known by their text, as labels are.
+    per image. Ids are known by their text, as labels are.
 
     Parameters
     ----------
@@ -30,7 +31,7 @@ class ImageTable:
 
     def __init__(self, dim: int, source: str = "") -> None:
         self.dim = dim
-        self._of = f" of {source}" if source else ""
+        self._of = of_source(source)
         self._ids: dict[str, int] = {}
         self._sums = np.empty((0, dim))
         self._codes = np.empty(0, dtype=np.intp)
@@ -123,8 +124,7 @@ class ImageTable:
     def _mixed(self, image: str, one: str, other: str) -> InvalidInputError:
         return InvalidInputError(
             f"`group_ids` must have one label each, since a group is one image; got image {image} with labels "
-            f"{one} and {other}{self._of} "
-            "(check the ids, which must differ between images)"
+            f"{one} and {other}{self._of} (check the ids, which must differ between images)"
         )
 
 
@@ -136,7 +136,7 @@ def distinct_ids(
     Raises `InvalidInputError` for a missing id (None, NaN, empty text), naming the row.
     """
     array = np.asarray(groups)
-    of = f" of {source}" if source else ""
+    of = of_source(source)
     if array.ndim != 1:
         raise InvalidInputError(
             f"`group_ids` must be one id per row; got shape {array.shape}{of} (pass a one-dimensional array)"

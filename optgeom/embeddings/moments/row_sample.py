@@ -16,8 +16,8 @@ import numpy.typing as npt
 from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.moments.image_table import distinct_ids
-from optgeom.embeddings.moments.source import Source, display_name, source_parts
-from optgeom.embeddings.moments.unit_rows import Faults, UnitRows, check_length, embeddings_of, unit_views
+from optgeom.embeddings.moments.source import Source, display_name, read_batch, source_parts
+from optgeom.embeddings.moments.unit_rows import Faults, UnitRows, unit_views
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.labels import ClassNames
 
@@ -56,10 +56,7 @@ class RowSample:
         ids: Sequence[str] | None = None,
         local: npt.NDArray[Any] | None = None,
     ) -> None:
-        """Look at rows (b, d) or (b, V, d) with running codes and row numbers.
-
-        Where views are rows, image ids[local[i]] is of row i.
-        """
+        """Offer rows (b, d) or (b, V, d) with running codes and row numbers; row i is a view of image ids[local[i]]."""
         places = np.uint64(self._shard << _SHARD_BITS) + numbers.astype(np.uint64)
         if ids is None or local is None:
             keys = scramble(places, self._salt)
@@ -77,10 +74,7 @@ class RowSample:
             self._take(other._keys, other._places, codes[other._codes], other._rows)
 
     def finish(self, place: npt.NDArray[np.intp]) -> UnitRows:
-        """The sample, where running class code k is class `place[k]`.
-
-        Raises `InvalidInputError` for rows without a direction.
-        """
+        """The sample, where running class code k is class `place[k]`; refuses rows without a direction."""
         if self._rows is None:
             raise InvalidInputError(
                 "`embeddings` must have a row with a label of the classes asked for; got none (check the labels)"
@@ -149,18 +143,12 @@ def sample_rows(source: Source, names: Sequence[str], size: int, seed: int) -> U
         name = display_name(part)
         sample, labels = RowSample(size, seed, shard), ClassNames(source=name)
         for batch in part.batches(_ROWS_AT_ONCE):
-            rows = embeddings_of(batch, name)
-            running = labels.encode(batch.labels, batch.start)
-            check_length("labels", running, rows, name)
+            rows, running, groups = read_batch(batch, labels, name)
             codes = np.array([wanted.get(name, -1) for name in labels.running], dtype=np.intp)[running]
             kept = np.flatnonzero(codes >= 0)
             numbers = batch.start + kept
-            if batch.groups is None:
-                sample.update(rows if kept.size == len(rows) else rows[kept], codes[kept], numbers)
-            else:
-                sample.update(
-                    rows[kept], codes[kept], numbers, *distinct_ids(np.asarray(batch.groups)[kept], numbers, name)
-                )
+            images = () if groups is None else distinct_ids(groups[kept], numbers, name)
+            sample.update(rows if kept.size == len(rows) else rows[kept], codes[kept], numbers, *images)
         total.merge(sample, same)
     return total.finish(same)
 
@@ -179,9 +167,9 @@ def _number_of(image: str) -> int:
 
 
 def _by_image(unit: Array, codes: npt.NDArray[np.intp], keys: npt.NDArray[np.uint64], num_classes: int) -> UnitRows:
-    """Stack the views of each image, in the order of the first view of each.
+    """Stack V views of each image, in the order of their first views.
 
-    Images of fewer than V views go, views beyond V too.
+    V is the smallest number of views, above one, that an image has: images of one view are dropped, and views beyond V.
     """
     _, first, image, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     several = count[count > 1]

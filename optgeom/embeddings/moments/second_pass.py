@@ -20,8 +20,8 @@ import numpy.typing as npt
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.image_table import ImageTable
-from optgeom.embeddings.moments.source import Batch
-from optgeom.embeddings.moments.unit_rows import check_length, embeddings_of, unit_images
+from optgeom.embeddings.moments.source import Batch, of_source, read_batch
+from optgeom.embeddings.moments.unit_rows import unit_images
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.labels import ClassNames
@@ -29,9 +29,8 @@ from optgeom.inputs.labels import ClassNames
 MOST_FULL_ENTRIES = 2**24  # of all S_c together: 128 MiB
 MOST_PROJECTED_ENTRIES = 2**26  # (C, C), 512 MiB: 8192 classes; the Gram matrix of the directions is as large
 _PROJECTED_AT_ONCE = 2**19  # entries of a block of projections, 4 MiB
-_OUTER_AT_ONCE = (
-    2**22
-)  # entries of a block of rows, 32 MiB: many rows of a class at once, so that adding (d, d) matrices is cheap
+# Entries of a block of rows, 32 MiB: many rows of a class at once, so that adding (d, d) matrices is cheap.
+_OUTER_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +105,7 @@ class SecondPass:
 
         Raises `InvalidInputError` for a class that the first pass has not seen.
         """
-        rows = embeddings_of(batch, self._source)
-        running = self._names.encode(batch.labels, batch.start)
-        check_length("labels", running, rows, self._source)
+        rows, running, _ = read_batch(batch, self._names, self._source)
         new = self._names.running[self._lookup.size :]
         if new:
             unknown = [name for name in new if name not in self._place]
@@ -193,9 +190,9 @@ class SecondPass:
             self._projected[c] += np.einsum("ij,ij->j", own, own)
 
     def _changed(self, what: str) -> InvalidInputError:
-        of = f" of {self._source}" if self._source else ""
         return InvalidInputError(
-            f"`embeddings` must be the same rows in both passes; got others{of}: {what} (is the file being written?)"
+            f"`embeddings` must be the same rows in both passes; got others{of_source(self._source)}: {what} "
+            "(is the file being written?)"
         )
 
 

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
+
+from optgeom.errors import InvalidInputError
+from optgeom.inputs.labels import ClassNames
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +23,7 @@ class Batch:
         Embeddings as stored (float16, float32 or float64), not normalised; V views of one image, where the source has
         them.
     labels : (b,) or None
-        Numbers or text, as stored; their meaning is given by `class_names.ClassNames`.
+        Numbers or text, as stored; their meaning is given by `labels.ClassNames`.
     groups : (b,) or None
         Id of the image that a row is a view of (any values; equal ids are one image), where views are rows.
     start : int
@@ -58,6 +62,43 @@ def source_parts(source: Source) -> list[Source]:
     """The shards of a source, or the source itself where it has none."""
     shards = getattr(source, "shards", None)
     return list(shards()) if callable(shards) else [source]
+
+
+def read_batch(
+    batch: Batch, names: ClassNames, source: str
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp], npt.NDArray[Any] | None]:
+    """Rows of a batch, (b, d) or (b, V, d), their running class codes, and group ids, where there are any.
+
+    Raises
+    ------
+    InvalidInputError
+        Rows that are not real numbers of at least one component; labels as `ClassNames.encode`; labels or group ids
+        that are not one per row.
+    """
+    rows = np.asarray(batch.rows)
+    of = of_source(source)
+    if rows.dtype.kind not in "fiu":
+        raise InvalidInputError(
+            f"`embeddings` must be real numbers; got values of type {rows.dtype}{of} (convert them to float32)"
+        )
+    if rows.ndim not in (2, 3) or 0 in rows.shape[1:]:
+        raise InvalidInputError(
+            f"`embeddings` must be (n, d), or (n, views, d); got a batch of shape {rows.shape}{of} (one row per vector)"
+        )
+    codes = names.encode(batch.labels, batch.start)
+    groups = None if batch.groups is None else np.asarray(batch.groups)
+    for what, values in (("labels", codes), ("group_ids", groups)):
+        if values is not None and len(values) != len(rows):
+            raise InvalidInputError(
+                f"`{what}` must have one entry per row; got {len(values)} for {len(rows)} rows{of} "
+                "(check that both go together)"
+            )
+    return rows, codes, groups
+
+
+def of_source(name: str) -> str:
+    """Words for a message that a row or value is of a source, nothing for the empty name."""
+    return f" of {name}" if name else ""
 
 
 def display_name(source: Source) -> str:

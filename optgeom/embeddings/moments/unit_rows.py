@@ -13,7 +13,7 @@ import scipy.sparse
 
 from optgeom import _checks
 from optgeom._numerics import Array, blocks
-from optgeom.embeddings.moments.source import Batch
+from optgeom.embeddings.moments.source import of_source
 from optgeom.errors import InvalidInputError
 
 # 2 MiB of float64, about the level-2 cache: a block is still there when its norms follow its conversion. Half of it
@@ -30,38 +30,10 @@ ENTRIES = 1 << 20  # entries of one block, 8 MiB in float64: the half dozen arra
 Index = npt.NDArray[np.intp]
 
 
-def embeddings_of(batch: Batch, source: str = "") -> npt.NDArray[Any]:
-    """The rows of a batch, (b, d) or (b, V, d), refused unless they are real numbers with at least one component."""
-    rows = np.asarray(batch.rows)
-    of = f" of {source}" if source else ""
-    if rows.dtype.kind not in "fiu":
-        raise InvalidInputError(
-            f"`embeddings` must be real numbers; got values of type {rows.dtype}{of} (convert them to float32)"
-        )
-    if rows.ndim not in (2, 3) or 0 in rows.shape[1:]:
-        raise InvalidInputError(
-            f"`embeddings` must be (n, d), or (n, views, d); got a batch of shape {rows.shape}{of} (one row a vector)"
-        )
-    return rows
-
-
-def check_length(what: str, values: npt.NDArray[Any], rows: npt.NDArray[Any], source: str = "") -> None:
-    """Refuse labels or group ids that are not one per row."""
-    if len(values) != len(rows):
-        of = f" of {source}" if source else ""
-        raise InvalidInputError(
-            f"`{what}` must have one entry per row; got {len(values)} for {len(rows)} rows{of} "
-            "(check that both go together)"
-        )
-
-
 def row_norms(block: Array) -> Array:
-    """Norms of the rows of a contiguous (b, d) block.
-
-    NaN where a component is not finite, 0 where the row is (next to) zero.
-    """
+    """Norms of the rows of a contiguous (b, d) block; NaN where a component is not finite, 0 next to zero."""
     with np.errstate(all="ignore"):
-        # One BLAS dot a row: half the time of einsum.
+        # One BLAS dot per row: half the time of einsum.
         squares = np.matmul(block[:, None, :], block[:, :, None])[:, 0, 0]
         norms = np.sqrt(squares)
     odd = np.flatnonzero(~((squares > _SAFE[0]) & (squares < _SAFE[1])))
@@ -178,19 +150,18 @@ class Faults:
         if self.first_not_finite is not None:
             raise InvalidInputError(
                 f"`embeddings` must be finite; got {_words(self.first_not_finite)}, and {self.not_finite} of "
-                f"{self.rows} rows "
-                "have such a value (look where the training diverged, or leave these rows out)"
+                f"{self.rows} rows have such a value (look where the training diverged, or leave these rows out)"
             )
         if self.first_zero is not None:
             raise InvalidInputError(
                 f"`embeddings` must have a direction in every row; got a zero vector in {_words(self.first_zero)}, "
-                f"and {self.zero} of "
-                f"{self.rows} rows are zero (look for samples that were never embedded, or leave these rows out)"
+                f"and {self.zero} of {self.rows} rows are zero "
+                "(look for samples that were never embedded, or leave these rows out)"
             )
 
 
 def _words(position: tuple[int, int, str, str]) -> str:
-    return position[2] + (f" of {position[3]}" if position[3] else "")
+    return position[2] + of_source(position[3])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

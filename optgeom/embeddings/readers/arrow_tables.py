@@ -114,7 +114,7 @@ def _column(path: str, what: str, column: Any, start: int) -> npt.NDArray[Any]:
 
 
 # Pages are read through a buffer of this size: without it a whole column of a row group is in memory, often the whole
-# file.
+# file. `pyarrow.dataset` has a whole row group in memory even so: 710 to 840 MB for one of 160 MB, against 30 MB here.
 _BUFFER = 2**16
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -13,16 +13,28 @@ import numpy.typing as npt
 
 from optgeom._checks import integer
 from optgeom.embeddings.moments.source import Batch
-from optgeom.embeddings.readers.values import counts_differ, no_rows
+from optgeom.embeddings.readers.values import as_rows, check_counts, counts_differ, no_rows
 from optgeom.errors import InvalidInputError
 
 
 class Block(NamedTuple):
     """Consecutive rows as a format gives them, of any number; see `Batch`."""
 
-    rows: npt.NDArray[Any]
+    rows: Any
     labels: npt.NDArray[Any] | None = None
     groups: npt.NDArray[Any] | None = None
+
+    def part(self, start: int, stop: int) -> Block:
+        """Rows from `start` up to `stop`."""
+        if start == 0 and stop == len(self.rows):
+            return self
+        return Block(*(None if column is None else column[start:stop] for column in self))
+
+    def pieces(self, rows: int, convert: Callable[[Any], npt.NDArray[Any]] = as_rows) -> Iterator[Block]:
+        """`rows` rows at a time, converted when they are read, so that a memory map is never in memory as a whole."""
+        for start in range(0, len(self.rows), rows):
+            piece = self.part(start, min(start + rows, len(self.rows)))
+            yield piece._replace(rows=convert(piece.rows))
 
 
 class Content(Protocol):
@@ -76,9 +88,7 @@ class FileSource:
     def __post_init__(self) -> None:
         self.name, self.num_rows = self.content.path, self.content.num_rows
         if self.num_rows is not None:
-            for what, given in (("`labels`", self.labels), ("`group_ids`", self.groups)):
-                if given is not None and len(given) != self.num_rows:
-                    raise counts_differ(f"{self.name}: {what}", len(given), self.num_rows)
+            self._check_counts(self.num_rows)
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -92,11 +102,8 @@ class FileSource:
         start = 0
         for block in blocks:
             stop = start + len(block.rows)
-            for what, given in (("`labels`", self.labels), ("`group_ids`", self.groups)):
-                if given is not None and len(given) < stop:
-                    raise counts_differ(
-                        f"{self.name}: {what}", len(given), stop + sum(len(rest.rows) for rest in blocks)
-                    )
+            if any(given is not None and len(given) < stop for given in (self.labels, self.groups)):
+                self._check_counts(stop + sum(len(rest.rows) for rest in blocks))
             yield Batch(
                 block.rows,
                 block.labels if self.labels is None else self.labels[start:stop],
@@ -106,9 +113,10 @@ class FileSource:
             start = stop
         if start == 0:
             raise no_rows(self.name)
-        for what, given in (("`labels`", self.labels), ("`group_ids`", self.groups)):
-            if given is not None and len(given) > start:
-                raise counts_differ(f"{self.name}: {what}", len(given), start)
+        self._check_counts(start)
+
+    def _check_counts(self, rows: int) -> None:
+        check_counts(f"{self.name}: ", self.labels, self.groups, rows)
 
 
 def regroup(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
@@ -122,7 +130,7 @@ def regroup(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
         start, size = 0, len(block.rows)
         while start < size:
             stop = min(size, start + rows - waiting_rows)
-            waiting.append(_part(block, start, stop))
+            waiting.append(block.part(start, stop))
             waiting_rows += stop - start
             start = stop
             if waiting_rows == rows:
@@ -130,13 +138,6 @@ def regroup(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
                 waiting, waiting_rows = [], 0
     if waiting:
         yield _joined(waiting)
-
-
-def _part(block: Block, start: int, stop: int) -> Block:
-    if start == 0 and stop == len(block.rows):
-        return block
-    labels, groups = (None if part is None else part[start:stop] for part in block[1:])
-    return Block(block.rows[start:stop], labels, groups)
 
 
 def _joined(blocks: list[Block]) -> Block:
@@ -206,10 +207,7 @@ def natural_key(path: str) -> list[Any]:
 
 
 def deal_out(what: str, values: npt.NDArray[Any], parts: Sequence[FileSource]) -> list[npt.NDArray[Any]]:
-    """One column for all shards in order -> the piece of each.
-
-    Files that do not tell their number of rows are read once for it.
-    """
+    """Cut one column into pieces for the shards; files that do not tell their number of rows are read once for it."""
     sizes = [
         part.num_rows if part.num_rows is not None else sum(len(batch.rows) for batch in part.batches(4096))
         for part in parts

@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from optgeom.embeddings.readers.file_source import Block
 from optgeom.embeddings.readers.layout import Chosen, Header, OfHeader, Wanted, choose
-from optgeom.embeddings.readers.values import as_rows, check_embeddings, column, label_column, unreadable
+from optgeom.embeddings.readers.values import check_embeddings, column, label_column, unreadable
 from optgeom.errors import InvalidInputError
 from optgeom.inputs import files
 
 
 def read_header(file: IO[bytes]) -> tuple[Header, bool]:
-    """The header at the start of `file`, and whether the array is in Fortran order; ValueError if it is none."""
+    """The header at the start of `file`, and whether the array is in Fortran order; ValueError for other bytes."""
     shape, fortran, dtype = files.read_header(file)
     return Header(shape, dtype), fortran and len(shape) > 1
 
@@ -37,12 +37,16 @@ class NpyContent(OfHeader):
     def blocks(self, rows: int) -> Iterator[Block]:
         order: Any = "F" if self.fortran else "C"
         table = np.memmap(self.path, self.header.dtype, "r", self.offset, self.header.shape, order)
-        for start in range(0, self.num_rows, rows):
-            yield Block(as_rows(table[start : start + rows]))
+        return Block(table).pieces(rows)
 
 
-def open_npy(path: str) -> NpyContent:
+def open_npy(path: str, wanted: Wanted) -> NpyContent:
     """Read and check the header of an `.npy` file of embeddings."""
+    if wanted != Wanted():
+        given = ", ".join(repr(name) for name in (wanted.vector, wanted.label, wanted.group) if name is not None)
+        raise InvalidInputError(
+            f"{path}: an .npy file has no columns to choose from; got {given} (give `labels` and `group_ids`)"
+        )
     try:
         with open(path, "rb") as file:
             header, fortran = read_header(file)
@@ -54,18 +58,13 @@ def open_npy(path: str) -> NpyContent:
         why = files.reason(error)
         raise InvalidInputError(f"{path}: it must be a file written by numpy.save; {why} (save it again)") from error
     check_embeddings(f"{path}: the embeddings", header.shape, header.dtype)
-    check_size(path, header, stored)
-    return NpyContent(path, header, fortran, offset)
-
-
-def check_size(what: str, header: Header, stored: int) -> None:
-    """Refuse an array of which only `stored` bytes are there."""
     row = int(np.prod(header.shape[1:], dtype=object)) * header.dtype.itemsize
     if stored < row * header.shape[0]:
         raise InvalidInputError(
-            f"{what}: the file is cut off: its header promises {header.shape[0]} rows, {stored // row} are there "
+            f"{path}: the file is cut off: its header promises {header.shape[0]} rows, {stored // row} are there "
             "(copy or save it again)"
         )
+    return NpyContent(path, header, fortran, offset)
 
 
 @dataclass(frozen=True)
@@ -83,13 +82,12 @@ class NpzContent(OfHeader):
                 self._whole(archive, self.chosen.label, label_column),
                 self._whole(archive, self.chosen.group, column),
             )
-            for start, table in self._tables(archive, rows):
+            start = 0
+            for table in self._tables(archive, rows):
                 stop = start + len(table)
-                yield Block(
-                    as_rows(table),
-                    None if labels is None else labels[start:stop],
-                    None if groups is None else groups[start:stop],
-                )
+                labels_here, groups_here = (None if part is None else part[start:stop] for part in (labels, groups))
+                yield from Block(table, labels_here, groups_here).pieces(rows)
+                start = stop
 
     def _whole(
         self, archive: zipfile.ZipFile, name: str | None, read: Callable[[str, Any], npt.NDArray[Any]]
@@ -99,11 +97,11 @@ class NpzContent(OfHeader):
         with archive.open(f"{name}.npy") as member:
             return read(f"{self.path}: the array {name!r}", files.read_array(member))
 
-    def _tables(self, archive: zipfile.ZipFile, rows: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    def _tables(self, archive: zipfile.ZipFile, rows: int) -> Iterator[npt.NDArray[Any]]:
+        """Consecutive rows; all at once where the array is in Fortran order, which has no rows one after the other."""
         with archive.open(f"{self.chosen.vector}.npy") as member:
             if self.fortran:
-                table = files.read_array(member)
-                yield from ((start, table[start : start + rows]) for start in range(0, self.num_rows, rows))
+                yield files.read_array(member)
                 return
             read_header(member)
             width = int(np.prod(self.row_shape)) * self.header.dtype.itemsize
@@ -114,10 +112,9 @@ class NpzContent(OfHeader):
                     there = start + len(content) // width
                     raise InvalidInputError(
                         f"{self.path}: the array {self.chosen.vector!r} is cut off: its header promises "
-                        f"{self.num_rows} rows, "
-                        f"{there} are there (save it again)"
+                        f"{self.num_rows} rows, {there} are there (save it again)"
                     )
-                yield start, np.frombuffer(content, self.header.dtype).reshape(size, *self.row_shape)
+                yield np.frombuffer(content, self.header.dtype).reshape(size, *self.row_shape)
 
 
 def open_npz(path: str, wanted: Wanted) -> NpzContent:

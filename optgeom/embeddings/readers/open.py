@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +14,23 @@ import numpy.typing as npt
 from optgeom.embeddings.readers import projector, safetensors, torch_files
 from optgeom.embeddings.readers.arrow_tables import open_parquet
 from optgeom.embeddings.readers.csv_table import open_csv
-from optgeom.embeddings.readers.file_source import FileSource, ShardedSource, deal_out, natural_key
+from optgeom.embeddings.readers.file_source import Content, FileSource, ShardedSource, deal_out, natural_key
 from optgeom.embeddings.readers.layout import Wanted
 from optgeom.embeddings.readers.numpy_files import open_npy, open_npz
-from optgeom.embeddings.readers.projector import NAMES, open_projector
 from optgeom.embeddings.readers.values import column, label_column, unreadable
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.files import open_regular
 from optgeom.inputs.tables import LABEL_COLUMNS, read_labels
 
-KINDS = {
-    ".npy": "npy",
-    ".npz": "npz",
-    ".pt": "torch",
-    ".pth": "torch",
-    ".safetensors": "safetensors",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
+KINDS: dict[str, Callable[..., Content]] = {
+    ".npy": open_npy,
+    ".npz": open_npz,
+    ".pt": torch_files.open_torch,
+    ".pth": torch_files.open_torch,
+    ".safetensors": safetensors.open_safetensors,
+    ".csv": open_csv,
+    ".tsv": open_csv,
+    ".parquet": open_parquet,
 }
 _LABEL_SUFFIXES = (*KINDS, ".txt", ".json")
 
@@ -49,10 +48,7 @@ def matches(path: str) -> list[str]:
 
 
 def embedding_files(path: str, apart: Collection[str]) -> list[str]:
-    """Files of one kind, in natural order.
-
-    Those of a folder or a pattern without `apart`, the files of labels and group ids.
-    """
+    """Files of one kind, in natural order, without `apart`: files of labels and group ids in the same folder."""
     if os.path.isdir(path):
         names = os.listdir(path)
         vectors = [name for name in projector.NAMES if name in names]
@@ -74,9 +70,8 @@ def embedding_files(path: str, apart: Collection[str]) -> list[str]:
     for file in files:
         if suffix(file) not in KINDS:
             raise InvalidInputError(
-                f"{file}: embeddings must be in {', '.join(KINDS)}, or a folder or a pattern of them; got the "
-                f"suffix {suffix(file)!r} "
-                "(save the embeddings in one of these)"
+                f"{file}: embeddings must be in {', '.join(KINDS)}, or a folder or a pattern of them; "
+                f"got the suffix {suffix(file)!r} (save the embeddings in one of these)"
             )
         if KINDS[suffix(file)] != KINDS[suffix(files[0])]:
             raise InvalidInputError(
@@ -140,7 +135,7 @@ def open_embeddings(
         one of these kinds and with rows of the same shape. Whole numbers of any type become floats.
     labels : array (n,), path or pattern, optional
         Labels apart from the embeddings, in their order; they go before those in the file. A path is read by
-        `labels_files.read_labels`, or is a ``.pt`` or ``.safetensors`` with one column. For shards: one column for all
+        `inputs.tables.read_labels`, or is a ``.pt`` or ``.safetensors`` with one column. For shards: one column for all
         in order, or a pattern of as many files as there are shards. By default, labels are those in the file, or in a
         folder the file named ``labels``, ``targets``, ``y``, ...; without any, batches have no labels.
     label_column : str, optional
@@ -201,25 +196,10 @@ def _open_file(path: str, wanted: Wanted, labels_apart: bool) -> FileSource:
         open_regular(path).close()
     except OSError as error:
         raise unreadable(path, error) from error
-    kind = KINDS[suffix(path)]
-    if os.path.basename(path) in NAMES:
-        return open_projector(path, wanted, labels_apart=labels_apart)
-    if kind == "npy":
-        if wanted != Wanted():
-            given = ", ".join(repr(name) for name in (wanted.vector, wanted.label, wanted.group) if name is not None)
-            raise InvalidInputError(
-                f"{path}: an .npy file has no columns to choose from; got {given} (give `labels` and `group_ids`)"
-            )
-        return FileSource(open_npy(path))
-    if kind == "csv":
-        return FileSource(open_csv(path, wanted, labels_apart=labels_apart))
-    openers: dict[str, Any] = {
-        "npz": open_npz,
-        "torch": torch_files.open_torch,
-        "safetensors": safetensors.open_safetensors,
-        "parquet": open_parquet,
-    }
-    return FileSource(openers[kind](path, wanted))
+    if os.path.basename(path) in projector.NAMES:
+        return projector.open_projector(path, wanted, labels_apart=labels_apart)
+    opener = KINDS[suffix(path)]
+    return FileSource(open_csv(path, wanted, labels_apart=labels_apart) if opener is open_csv else opener(path, wanted))
 
 
 def _pieces(what: str, given: Any, parts: list[FileSource]) -> list[npt.NDArray[Any] | None]:

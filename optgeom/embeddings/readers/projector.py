@@ -48,9 +48,9 @@ def _metadata(
     several = len(table[0]) > 1
     if len(table) != rows + several:
         kind = (
-            "a header line and one line a vector, since it has several columns"
+            "a header line and one line per vector, since it has several columns"
             if several
-            else "one line a vector and no header line"
+            else "one line per vector and no header line"
         )
         remedy = (
             "the metadata file of a single column has no header: remove it"

@@ -32,13 +32,7 @@ class TorchContent(OfHeader):
             None if name is None else read(f"{self.path}: the entry {name!r}", tensors[name])
             for read, name in ((label_column, self.chosen.label), (column, self.chosen.group))
         )
-        for start in range(0, self.num_rows, rows):
-            part = slice(start, start + rows)
-            yield Block(
-                as_rows(from_tensor(table[part])),
-                None if labels is None else labels[part],
-                None if groups is None else groups[part],
-            )
+        return Block(table, labels, groups).pieces(rows, lambda part: as_rows(from_tensor(part)))
 
 
 def open_torch(path: str, wanted: Wanted) -> TorchContent:

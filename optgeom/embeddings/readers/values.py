@@ -50,10 +50,7 @@ def check_embeddings(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
 
 
 def as_rows(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """float16, float32 and float64 as they are, in native byte order.
-
-    Other numbers in the smallest float that holds them.
-    """
+    """Rows as float16, float32 or float64 in native byte order; other numbers in the smallest that holds them."""
     if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     return array.astype(np.float32 if array.dtype.kind != "f" and array.dtype.itemsize <= 2 else np.float64)
@@ -88,10 +85,7 @@ def column(what: str, values: Any) -> npt.NDArray[Any]:
 
 
 def label_column(what: str, values: Any) -> npt.NDArray[Any]:
-    """Labels as one array (n,), or a table (n, C), which `ClassNames` converts or refuses row by row.
-
-    It may be one-hot.
-    """
+    """Labels as one array (n,), or as a table (n, C), whose rows `ClassNames` converts (one-hot) or refuses."""
     array = _plain(values)
     if (
         array.dtype.kind == "O"
@@ -136,11 +130,18 @@ def unreadable(path: str, error: OSError) -> InvalidInputError:
     return InvalidInputError(f"cannot read the embeddings file {path}: {reason} (check the path)")
 
 
+def check_counts(prefix: str, labels: Any, groups: Any, rows: int) -> None:
+    """Refuse labels and group ids given apart from the embeddings that are not as many as their `rows` rows."""
+    for what, given in (("`labels`", labels), ("`group_ids`", groups)):
+        if given is not None and len(given) != rows:
+            raise counts_differ(f"{prefix}{what}", len(given), rows)
+
+
 def counts_differ(what: str, have: int, rows: int) -> InvalidInputError:
-    """The error of `have` labels (or group ids) for `rows` embeddings."""
+    """Error for `have` labels (or group ids) beside `rows` embeddings."""
     value = "group" if "group" in what else "label"
     if have < rows:
-        first = f"row {have} has no {value} (write one {value} a row, in the order of the embeddings)"
+        first = f"row {have} has no {value} (write one {value} per row, in the order of the embeddings)"
     else:
         first = f"{value} {rows} has no row (is a header line or another split among them?)"
     return InvalidInputError(f"{what} has {have} rows but the embeddings have {rows}: {first}")

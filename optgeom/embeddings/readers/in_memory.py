@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from optgeom._checks import integer
 from optgeom.embeddings.moments.source import Batch, Source
+from optgeom.embeddings.readers.file_source import Block
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.embeddings.readers.values import (
     SHAPES,
-    as_rows,
+    check_counts,
     check_embeddings,
     column,
-    counts_differ,
     from_tensor,
     is_tensor,
     label_column,
@@ -57,9 +57,7 @@ class ArraySource:
         self._labels = None if labels is None else label_column("`labels`", labels)
         self._groups = None if group_ids is None else column("`group_ids`", group_ids)
         self.num_rows: int | None = len(table)
-        for what, given in (("`labels`", self._labels), ("`group_ids`", self._groups)):
-            if given is not None and len(given) != len(table):
-                raise counts_differ(what, len(given), len(table))
+        check_counts("", self._labels, self._groups, len(table))
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -83,14 +81,10 @@ class ArraySource:
     def batches(self, rows: int) -> Iterator[Batch]:
         """Batches of `rows` rows, the last one with what is left, in order: views, where no conversion is needed."""
         rows = integer("rows", rows, at_least=1)
-        for start in range(0, len(self._table), rows):
-            part = slice(start, start + rows)
-            yield Batch(
-                as_rows(self._table[part]),
-                None if self._labels is None else self._labels[part],
-                None if self._groups is None else self._groups[part],
-                start,
-            )
+        start = 0
+        for block in Block(self._table, self._labels, self._groups).pieces(rows):
+            yield Batch(*block, start)
+            start += len(block.rows)
 
 
 class IteratorSource:
@@ -154,7 +148,7 @@ def as_source(embeddings: Any, labels: Any = None, group_ids: Any = None) -> Sou
     Raises
     ------
     InvalidInputError
-        It is none of these, or cannot be read.
+        It is of another kind, or cannot be read.
     """
     if isinstance(embeddings, (str, os.PathLike)):
         return open_embeddings(embeddings, labels=labels, group_ids=group_ids)

@@ -33,9 +33,9 @@ from optgeom.formatting import first_of
 from optgeom.geometry import Geometry
 from optgeom.prototypes import align, from_gram
 
-RELAXED_CLASSES = 300  # the relaxation and exchanges cost C^3 a step
-TURNS = 50
-GRID = 33  # points at which sorted rows of different length are compared
+_RELAXED_CLASSES = 300  # the relaxation and exchanges cost C^3 per step
+_TURNS = 50
+_GRID = 33  # points at which sorted rows of different length are compared
 _NUMBER = re.compile(r"\s*([+-]?[0-9]{1,100})(?:\.0*)?\s*")
 
 
@@ -186,12 +186,12 @@ def _starts(
     frequent = np.empty(size, dtype=np.intp)
     frequent[np.argsort(-counts, kind="stable")] = np.argsort(-proportions, kind="stable")[:size]
     yield frequent
-    grid = np.linspace(0.0, 1.0, GRID)
+    grid = np.linspace(0.0, 1.0, _GRID)
     shapes = [
         np.stack([np.quantile(np.delete(row, c), grid) for c, row in enumerate(matrix)]) for matrix in (cosines, target)
     ]
     yield np.asarray(linear_sum_assignment(cdist(shapes[0], shapes[1], "sqeuclidean"))[1], dtype=np.intp)
-    if most <= RELAXED_CLASSES:
+    if most <= _RELAXED_CLASSES:
         padded = np.zeros((most, most))
         padded[:size, :size] = cosines
         # Its generator only breaks ties; without one it would look at the global state of numpy.
@@ -205,7 +205,7 @@ def _turned(rows: Array, vertices: Array, start: npt.NDArray[np.intp]) -> npt.ND
 
     vertex_of = start
     padded = np.pad(vertices, ((0, 0), (0, max(0, rows.shape[1] - vertices.shape[1]))))
-    for _ in range(TURNS):
+    for _ in range(_TURNS):
         turned = align(rows, vertices[vertex_of])
         assigned = np.asarray(linear_sum_assignment(turned @ padded.T, maximize=True)[1], dtype=np.intp)
         # Among interchangeable classes the assignment is arbitrary: it must gain something.
@@ -223,7 +223,7 @@ def _exchanged(start: npt.NDArray[np.intp], cosines: Array, target: Array) -> np
     - (A_rc - B_rc)^2].
     """
     vertex_of = start.copy()
-    if len(target) > RELAXED_CLASSES:
+    if len(target) > _RELAXED_CLASSES:
         return vertex_of
     for _ in range(4 * len(target)):
         assigned = target[np.ix_(vertex_of, vertex_of)]
