@@ -39,7 +39,7 @@ def agrees(moments, within, wanted, tolerance=1e-10):
 
 @pytest.fixture(params=["full", "projections"])
 def covariances(request, monkeypatch):
-    """Projected variances from the full covariances, or from the rows alone; with few rows of many classes from both."""
+    """Projected variances from the full covariances, or from the rows alone; few rows of many classes: from both."""
     if request.param == "projections":
         monkeypatch.setattr(second_pass, "MOST_FULL_ENTRIES", 0)
     return request.param
