@@ -131,15 +131,15 @@ MUTANTS = (
         ("embeddings/test_statistics_directions.py",),
     ),
     Mutant(
-        "1/2 in the second-order standard error",
+        "1/4 in the curvature of a cosine",
         (
             (
-                "optgeom/embeddings/statistics/intervals.py",
-                "terms.cross / 2 + square * own[:, None] / 2",
-                "terms.cross / 2 + square * own[:, None]",
+                "optgeom/embeddings/statistics/pair_intervals.py",
+                "size * (one + other) / 4",
+                "size * (one + other) / 2",
             ),
         ),
-        ("embeddings/test_statistics_intervals.py",),
+        ("embeddings/test_statistics_pair_intervals.py",),
     ),
 )
 

@@ -12,8 +12,8 @@ from optgeom.embeddings.moments.unit_rows import NormSpread
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk
-from optgeom.embeddings.statistics.intervals import PairIntervals
 from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, Judgement
+from optgeom.embeddings.statistics.pair_intervals import PairIntervals
 from optgeom.formatting import finite, to_json
 from optgeom.geometry import Geometry
 

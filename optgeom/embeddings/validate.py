@@ -26,11 +26,14 @@ from optgeom.embeddings.readers.in_memory import as_source
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.embeddings.reference import Reference, ReferenceChoice, choose_reference
 from optgeom.embeddings.result import ClassRow, Validation
+from optgeom.embeddings.statistics.bootstrap import null_intervals
+from optgeom.embeddings.statistics.class_noise import class_noise
+from optgeom.embeddings.statistics.dependent_rows import NearestInClass, query_rows, row_groups
 from optgeom.embeddings.statistics.deviation import deviations
 from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.excess_risk import own_excess
-from optgeom.embeddings.statistics.intervals import pair_intervals
 from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLERANCE_DEG, Judgement, judge
+from optgeom.embeddings.statistics.pair_intervals import beyond, pair_intervals
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import finite, first_of
 from optgeom.geometry import Geometry
@@ -285,20 +288,26 @@ def _validation(
     geometry, moments = reference.geometry, collected.moments
     optimal = np.asarray(geometry.gram)[np.ix_(places, places)]
     directions = class_directions(moments)
-    intervals = pair_intervals(directions, collected.within, optimal)
+    sample = collected.samples[0]
+    needed = collected.within.full is None and not sample.has_views  # rows stand in for covariances that are too large
+    rows = sample.take(slice(None)) if needed else None
+    noise = class_noise(directions, collected.within, rows=rows, codes=sample.codes if needed else None)
+    intervals = pair_intervals(directions, noise, optimal)
+    null = null_intervals(directions, noise, intervals, optimal, seed=reader.seed)
     deviation = deviations(intervals, optimal)
-    costs = own_excess(geometry, places, deviation, tolerance_deg) if slack > 0 else None
+    off = beyond(null, optimal, tolerance_deg)
+    costs = own_excess(geometry, places, deviation, off) if slack > 0 else None
     judgement = judge(
         directions,
         intervals,
         deviation,
+        beyond=off,
         tolerance_deg=tolerance_deg,
         bracket=geometry.bracket is not None,
         missing=compared.missing,
         own_excess=costs,
         slack=slack,
     )
-    sample = collected.samples[0]
     balanced = reader.topped_up(sample, moments, compared.labels)
     embedding = Embedding(
         moments=moments,
@@ -312,7 +321,8 @@ def _validation(
         seed=reader.seed,
     )
     known = np.flatnonzero(directions.known)
-    notes = (*_notes(collected, compared.extra), *_repeated(sample))
+    dependent = _repeated(sample) or _grouped(_complete(sample, moments), collected, reader.seed)
+    notes = (*_notes(collected, compared.extra), *dependent)
     return Validation(
         geometry=geometry,
         names=moments.names,
@@ -406,6 +416,19 @@ def _repeated(sample: UnitRows) -> tuple[str, ...]:
         "sampler with replacement?) are not new images, and intervals are too narrow (give each row the id of its "
         "image as group_ids, --group-ids)",
     )
+
+
+def _grouped(sample: UnitRows, collected: Collected, seed: int) -> tuple[str, ...]:
+    """A note where rows come in groups; not asked of views, nor of a sample, in which groups are torn apart."""
+    if not sample.whole or sample.images is not None:
+        return ()
+    queries = query_rows(sample.codes, sample.num_classes, seed)
+    nearest = NearestInClass(sample.take(queries), sample.codes[queries])
+    for block, part in sample.in_blocks():
+        nearest.update(part, sample.codes[block])
+    scales = np.sqrt(2 * np.nan_to_num(collected.within.traces))
+    found = row_groups(nearest.distances(), sample.codes[queries], sample.counts, scales)
+    return (found.sentence(),) if found.dependent else ()
 
 
 def _sentence(judgement: Judgement, compared: _Compared, direction: float | None) -> str:

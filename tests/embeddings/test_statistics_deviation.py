@@ -10,10 +10,10 @@ from helpers.reference import simplex
 from helpers.simulated import judged, long_tail, means_of, optimum, sample, unit
 
 from optgeom.embeddings.statistics.deviation import Deviations, deviations
-from optgeom.embeddings.statistics.intervals import PairIntervals
+from optgeom.embeddings.statistics.pair_intervals import PairIntervals
 
 
-def exact_rows(gram, copies=3, dim=None):
+def exact_rows(gram, copies=10, dim=None):
     dim = dim or gram.shape[0]
     return [np.tile(row, (copies, 1)) for row in means_of(gram, dim, np.random.default_rng(0))]
 
@@ -69,10 +69,15 @@ def test_ends_of_the_deviation_by_hand():
         degrees_of_freedom=ones,
         lower=constant(70),
         upper=constant(50),
+        wide_lower=constant(70),
+        wide_upper=constant(50),
         shares=ones / 200,
         tested=tested,
+        decidable=tested,
         num_pairs=6,
+        num_decidable=6,
         alpha=0.05,
+        unseen=0.05,
         source="full",
     )
     found = deviations(intervals, optimal)
@@ -99,10 +104,15 @@ def test_cosines_beyond_one_are_clipped_to_angles():
         degrees_of_freedom=ones,
         lower=0.9 * ones,
         upper=1.2 * ones,
+        wide_lower=0.9 * ones,
+        wide_upper=1.2 * ones,
         shares=ones,
         tested=tested,
+        decidable=tested,
         num_pairs=1,
+        num_decidable=1,
         alpha=0.05,
+        unseen=0.05,
         source="full",
     )
     found = deviations(intervals, ones)

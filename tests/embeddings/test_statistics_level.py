@@ -41,7 +41,7 @@ def rejected(family, counts, optimal, runs, seed):
         noise = class_noise(directions, within_of(rows, directions))
         intervals = pair_intervals(directions, noise, optimal)
         null = null_intervals(directions, noise, intervals, optimal, seed=run)
-        found += [beyond(intervals, optimal, 0.0).any(), beyond(null, optimal, 0.0).any(), intervals.num_pairs > 0]
+        found += [beyond(intervals, optimal, 0.0).any(), beyond(null, optimal, 0.0).any(), intervals.num_decidable > 0]
     return found
 
 

@@ -127,7 +127,7 @@ def test_loose_classes_are_not_rejected_and_often_found(ratio, runs):
     )
 
 
-@amounts
+@pytest.mark.parametrize("runs", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_tolerance_of_zero_holds_its_level_for_isotropic_noise(runs):
     """The means of isotropic noise are exactly in place: only then is "sampling noise only" a true hypothesis."""
     optimal = optimum(list(TEN.counts))

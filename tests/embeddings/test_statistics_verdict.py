@@ -10,22 +10,28 @@ import pytest
 from helpers.reference import simplex
 from helpers.simulated import judged, means_of, moments_of, optimum, sample, turned, unit, within_of
 
+from optgeom.embeddings.statistics.bootstrap import null_intervals
+from optgeom.embeddings.statistics.class_noise import class_noise
 from optgeom.embeddings.statistics.deviation import deviations
 from optgeom.embeddings.statistics.directions import class_directions
-from optgeom.embeddings.statistics.intervals import pair_intervals
 from optgeom.embeddings.statistics.judgement import judge
+from optgeom.embeddings.statistics.pair_intervals import beyond, pair_intervals
 from optgeom.embeddings.statistics.verdict_kinds import KINDS, VerdictKind
 from optgeom.errors import InvalidInputError
 
 
-def tight(means, copies=4):
+def tight(means, copies=1000):
     return [np.tile(row, (copies, 1)) for row in means]
 
 
 def verdict_of(rows, optimal, names=None, **options):
     directions = class_directions(moments_of(rows, names))
-    intervals = pair_intervals(directions, within_of(rows, directions), optimal)
-    return judge(directions, intervals, deviations(intervals, optimal), **options)
+    noise = class_noise(directions, within_of(rows, directions))
+    intervals = pair_intervals(directions, noise, optimal)
+    ends = null_intervals(directions, noise, intervals, optimal)
+    tolerance = options.get("tolerance_deg", 2.0)
+    off = beyond(ends, optimal, tolerance if isinstance(tolerance, (int, float)) else 0.0)
+    return judge(directions, intervals, deviations(intervals, optimal), beyond=off, **options)
 
 
 def simplex_means(classes):

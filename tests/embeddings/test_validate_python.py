@@ -169,8 +169,8 @@ def test_case_23_an_empty_class_is_named_and_left_out():
 
 
 def test_case_24_coincident_means_are_a_collapsed_pair():
-    rows = np.repeat([[1.0, 0], [-1, 0], [-1, 0]], 5, axis=0)
-    found = og.validate(rows, np.repeat(np.arange(3), 5))
+    rows = np.repeat([[1.0, 0], [-1, 0], [-1, 0]], 10, axis=0)
+    found = og.validate(rows, np.repeat(np.arange(3), 10))
     assert found.verdict == "collapsed"
     assert "1 and 2" in found.sentence
     content = checked(found)
@@ -194,8 +194,8 @@ def test_case_25_too_few_dimensions_are_compared_with_a_bracket():
 
 def test_case_26_a_simplex_fits_into_one_dimension_less_than_classes():
     classes = og.ClassDistribution.from_counts([1] * 10)
-    rows = np.repeat(og.solve(classes, og.SupCon()).prototypes(9), 5, axis=0)
-    found = og.validate(rows, np.repeat(np.arange(10), 5), classes=classes)
+    rows = np.repeat(og.solve(classes, og.SupCon()).prototypes(9), 10, axis=0)
+    found = og.validate(rows, np.repeat(np.arange(10), 10), classes=classes)
     assert found.geometry.bracket is None
     assert found.verdict == "consistent"
 

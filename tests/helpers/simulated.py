@@ -10,10 +10,12 @@ import numpy as np
 import optgeom as og
 from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.second_pass import WithinClass
+from optgeom.embeddings.statistics.bootstrap import null_intervals
+from optgeom.embeddings.statistics.class_noise import class_noise
 from optgeom.embeddings.statistics.deviation import Deviations, deviations
 from optgeom.embeddings.statistics.directions import Directions, class_directions
-from optgeom.embeddings.statistics.intervals import PairIntervals, pair_intervals
 from optgeom.embeddings.statistics.judgement import Judgement, judge
+from optgeom.embeddings.statistics.pair_intervals import PairIntervals, beyond, pair_intervals
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -85,9 +87,15 @@ def judged(
 ) -> tuple[Judgement, Deviations, PairIntervals, Directions]:
     """Everything about one sample."""
     directions = class_directions(moments_of(rows))
-    intervals = pair_intervals(directions, within_of(rows, directions, full, projected), optimal)
+    codes = np.repeat(np.arange(len(rows)), [len(part) for part in rows])
+    within = within_of(rows, directions, full, projected)
+    noise = class_noise(directions, within, rows=np.concatenate(rows), codes=codes)
+    intervals = pair_intervals(directions, noise, optimal)
+    null = null_intervals(directions, noise, intervals, optimal)
     deviation = deviations(intervals, optimal)
-    judgement = judge(directions, intervals, deviation, tolerance_deg=tolerance)
+    judgement = judge(
+        directions, intervals, deviation, beyond=beyond(null, optimal, tolerance), tolerance_deg=tolerance
+    )
     return judgement, deviation, intervals, directions
 
 

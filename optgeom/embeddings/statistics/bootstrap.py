@@ -134,10 +134,10 @@ def null_intervals(
     furthest = np.concatenate(
         [(np.abs(block - mu) / sd).max(axis=1) for block in cosine_draws(null, noise, pairs, half, seed + 1)]
     )
-    level = intervals.alpha * pairs[0].size / max(intervals.num_pairs, 1)
+    level = intervals.alpha * pairs[0].size / max(intervals.num_decidable, 1)
     critical = upper_quantile(furthest, level)
     cosines, wanted = noise.cosines[pairs], target[pairs]
-    own = student_quantile(noise.counts - 1, intervals.alpha / (2 * max(intervals.num_pairs, 1)))
+    own = student_quantile(noise.counts - 1, intervals.alpha / (2 * max(intervals.num_decidable, 1)))
     allowance = unseen_kinds(target, noise, own, intervals.unseen)[pairs]
     blur, rounded = critical * sd, rounding_cosine(wanted, rounding)
     middle = cosines - (mu - wanted)
@@ -179,6 +179,7 @@ def chosen(noise: ClassNoise, kept: npt.NDArray[np.intp]) -> ClassNoise:
         tops=noise.tops[kept],
         roots=None if noise.roots is None else tuple(noise.roots[k] for k in kept),
         freedom=noise.freedom[kept],
+        source=noise.source,
     )
 
 

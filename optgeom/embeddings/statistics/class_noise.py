@@ -19,7 +19,9 @@ its mean, an error of order 1/n_c.) Noise of the direction itself, on the sphere
 
 Where covariances of all classes are too large to be kept (C d^2 > 2^24), a sample of rows per class gives F_c instead,
 scaled to the trace of all rows; with neither, only traces are known, and the largest eigenvalue is bounded by the
-trace.
+trace. After a single pass over the rows V_cd comes from a shape R common to all classes: rows of unit length do not
+scatter along their own mean, so R is what leaves the pooled covariance when every class c loses its own direction,
+sum_c g_c P_c R P_c with g_c proportional to (n_c - 1) tr S_c.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from optgeom._numerics import Array, freeze
 from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.statistics.directions import Directions
 
+SHAPE_STEPS = 20  # leaves .01 of the misfit along the mean of a class that holds .8 of the scatter
 JITTER = 1e-13  # of the trace, so that a singular covariance has a Cholesky root: adds 3e-7 of its size
 
 
@@ -61,6 +64,8 @@ class ClassNoise:
         are known.
     freedom : (K,)
         Degrees of freedom of `roots`: n_c - 1, or rows of the sample less 1.
+    source : {"full", "projected", "pooled"}
+        Where the first-order terms come from: covariances, projections of all rows, or the shape of a single pass.
     """
 
     known: npt.NDArray[np.intp]
@@ -73,6 +78,7 @@ class ClassNoise:
     tops: Array
     roots: tuple[Array, ...] | None
     freedom: Array
+    source: str
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -134,7 +140,7 @@ def class_noise(
                 freedom[k] = max(min(len(root) - 1, counts[k] - 1), 1)
                 tops[k] = np.linalg.norm(root, 2) ** 2 if root.size else traces[k]
         if within.projected is None:
-            shares = _pooled_shares(within, vectors, cosines, traces)
+            shares = _pooled_shares(within, directions, known, traces)
     np.fill_diagonal(shares, 0.0)
     return ClassNoise(
         known=known,
@@ -147,6 +153,7 @@ def class_noise(
         tops=tops,
         roots=tuple(roots) if roots else None,
         freedom=freedom,
+        source="full" if within.full is not None else "projected" if within.projected is not None else "pooled",
     )
 
 
@@ -186,11 +193,56 @@ def _sample_root(rows: Array, u: Array, trace: float) -> Array:
     return np.asarray(moved * np.sqrt(trace / size)) if size > 0 else np.empty((0, u.size))
 
 
-def _pooled_shares(within: WithinClass, vectors: Array, cosines: Array, traces: Array) -> Array:
-    """V_cd after a single pass: the pooled shape, sized to the trace of each class."""
-    image = vectors @ within.pooled
-    products = image @ vectors.T
+def _pooled_shares(within: WithinClass, directions: Directions, known: npt.NDArray[np.intp], traces: Array) -> Array:
+    """V_cd after a single pass: one shape for all classes, sized to the trace of each."""
+    vectors, cosines = directions.vectors[known], directions.gram[np.ix_(known, known)]
+    freedom = directions.counts[known] - 1.0
+    shape = _common_shape(_tangential_pooled(within, directions, known), vectors, freedom * within.traces[known])
+    products = vectors @ shape @ vectors.T
     own = np.diag(products)
     first = own[None, :] - 2 * cosines * products + cosines**2 * own[:, None]
-    total = float(np.trace(within.pooled))
-    return np.asarray(first * (traces / total)[:, None]) if total > 0 else np.zeros_like(cosines)
+    total = np.trace(shape) - own  # of P_c R P_c
+    return np.asarray(
+        np.maximum(first, 0.0) * np.where(total > 0, traces / np.where(total > 0, total, 1.0), 0.0)[:, None]
+    )
+
+
+def _tangential_pooled(within: WithinClass, directions: Directions, known: npt.NDArray[np.intp]) -> Array:
+    """Pooled covariance without the scatter of each class along its own mean.
+
+    Of unit rows z = rho u + tangential part e, the part along the mean is sqrt(1 - |e|^2), with variance
+    var |e|^2/(4 rho^2), which is tr Sigma^2/(2 rho^2) for Gaussian e.
+    """
+    unit = directions.vectors[known] / np.linalg.norm(directions.vectors[known], axis=1)[:, None]
+    freedom = directions.counts[known] - 1.0
+    total = max(float((directions.counts - 1).sum()), 1.0)
+    size = float(np.trace(within.pooled))
+    square = max((float(np.sum(within.pooled**2)) - size**2 / total) / (1 + 1 / total), 0.0)
+    concentration = square / size**2 if size > 0 else 0.0
+    along = within.traces[known] ** 2 * concentration / (2 * directions.rho_squared[known])
+    return np.asarray(within.pooled - (unit * (freedom / total * along)[:, None]).T @ unit)
+
+
+def _common_shape(tangential: Array, vectors: Array, weights: Array) -> Array:
+    """R with sum_c g_c P_c R P_c = S, the tangential scatter, and g = weights over their sum; its size does not matter.
+
+    R <- R + (S - sum_c g_c P_c R P_c), from S with the mean scatter put where a class has none. It converges like
+    (largest g)^k: what a dominant class leaves unknown, its own direction, keeps the mean scatter.
+    """
+    total = float(weights.sum())
+    if not total > 0:
+        return tangential
+    share = weights / total
+    lengths = np.linalg.norm(vectors, axis=1)
+    unit = vectors / lengths[:, None]
+    dim = tangential.shape[0]
+    lost = np.asarray((unit * share[:, None]).T @ unit)
+    shape = tangential + float(np.trace(tangential)) / max(dim - 1, 1) * lost
+    for _ in range(SHAPE_STEPS):
+        own = np.einsum("cd,cd->c", unit @ shape, unit)
+        image = shape @ lost
+        step = tangential - shape + image + image.T - np.asarray((unit * (share * own)[:, None]).T @ unit)
+        shape = shape + step
+        if np.abs(step).max() <= 1e-4 * np.abs(shape).max():
+            break
+    return np.asarray(shape)

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, arccos_clipped, freeze
-from optgeom.embeddings.statistics.intervals import PairIntervals
+from optgeom.embeddings.statistics.pair_intervals import PairIntervals
 
 EQUAL_COSINES = 1e-6  # standard deviation of A* below which the optimum is a regular simplex
 NEARLY_EQUAL_COSINES = 0.05

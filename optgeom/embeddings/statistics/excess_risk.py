@@ -140,7 +140,7 @@ def risk_of_products(products: Array, classes: ClassDistribution, loss: Loss) ->
 
 
 def own_excess(
-    geometry: Geometry, places: npt.NDArray[np.intp], deviations: Deviations, tolerance_deg: float
+    geometry: Geometry, places: npt.NDArray[np.intp], deviations: Deviations, beyond: npt.NDArray[np.bool_]
 ) -> Array | None:
     """(C, C) own excess of each pair that is off by more than the tolerance, above the diagonal; nan elsewhere.
 
@@ -154,14 +154,13 @@ def own_excess(
     places : (C,) intp
         Class of the geometry for each class of the deviations.
     deviations : Deviations
-    tolerance_deg : float
-        delta, degrees.
+    beyond : (C, C) bool
+        Pairs that are off by more than the tolerance.
     """
     if geometry.bracket is not None or not geometry.certificate.certified or not geometry.loss.gives:
         return None
     costs = np.full(deviations.low.shape, np.nan)
-    with np.errstate(invalid="ignore"):
-        first, second = np.nonzero(np.triu(deviations.low > tolerance_deg, 1))
+    first, second = np.nonzero(np.triu(beyond, 1))
     if first.size == 0:
         return costs
     nearest = np.clip(

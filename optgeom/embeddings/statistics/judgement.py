@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.directions import Directions
-from optgeom.embeddings.statistics.intervals import PairIntervals
+from optgeom.embeddings.statistics.pair_intervals import PairIntervals
 from optgeom.embeddings.statistics.verdict_kinds import KINDS, NAMED_CLASSES, Evidence, by_pairs, listed
 
 DEFAULT_TOLERANCE_DEG = 2.0
@@ -85,6 +88,7 @@ def judge(
     intervals: PairIntervals,
     deviations: Deviations,
     *,
+    beyond: npt.NDArray[np.bool_],
     tolerance_deg: float = DEFAULT_TOLERANCE_DEG,
     bracket: bool = False,
     missing: tuple[str, ...] = (),
@@ -99,6 +103,8 @@ def judge(
     intervals : PairIntervals
     deviations : Deviations
         Both of these directions.
+    beyond : (C, C) bool
+        Pairs that are off by more than the tolerance, as `pair_intervals.beyond` tells from `bootstrap.null_intervals`.
     tolerance_deg : float
         delta >= 0, degrees: a deviation up to which a pair counts as optimal.
     bracket : bool
@@ -125,6 +131,7 @@ def judge(
         directions=directions,
         intervals=intervals,
         deviations=deviations,
+        beyond=beyond,
         tolerance_deg=tolerance_deg,
         bracket=bracket,
         missing=missing,

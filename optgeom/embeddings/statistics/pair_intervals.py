@@ -78,12 +78,14 @@ class PairIntervals:
         Pairs of two different classes that both have a direction.
     decidable : (C, C) bool
         Tested pairs of classes that both have at least 8 images.
-    num_pairs : int
-        Number of (unordered) decidable pairs, over which alpha is divided.
+    num_pairs, num_decidable : int
+        Numbers of (unordered) tested pairs, and of decidable ones, over which alpha is divided.
     alpha : float
         Probability that any interval misses.
     unseen : float
         eps0.
+    source : {"full", "projected", "pooled"}
+        Where the first-order terms come from, as in `ClassNoise`.
     """
 
     cosines: Array
@@ -97,8 +99,10 @@ class PairIntervals:
     tested: npt.NDArray[np.bool_]
     decidable: npt.NDArray[np.bool_]
     num_pairs: int
+    num_decidable: int
     alpha: float
     unseen: float
+    source: str
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -168,9 +172,11 @@ def pair_intervals(
         shares=spread(shares, known, size),
         tested=tested,
         decidable=spread(decidable, known, size, False),
-        num_pairs=number,
+        num_pairs=known.size * (known.size - 1) // 2,
+        num_decidable=number,
         alpha=level,
         unseen=share,
+        source=noise.source,
     )
 
 

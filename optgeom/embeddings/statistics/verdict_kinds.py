@@ -31,7 +31,7 @@ import numpy.typing as npt
 from optgeom._numerics import Array
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.directions import Directions
-from optgeom.embeddings.statistics.intervals import PairIntervals
+from optgeom.embeddings.statistics.pair_intervals import PairIntervals
 from optgeom.wording import short
 
 Mask = npt.NDArray[np.bool_]  # (C, C), above the diagonal: some pairs of classes
@@ -40,9 +40,6 @@ APART_DEG = 20.0  # optimal angle from which on coinciding is a collapse
 TOGETHER_DEG = 10.0
 CONSISTENT_DEG = 15.0
 TIGHT_RHO = 0.7
-# arccos turns one unit of rounding next to a cosine of 1 into a microdegree: an exact embedding must not differ at
-# tolerance 0.
-ROUNDING_DEG = 1e-5
 SHOWN_DEG = 0.05  # half of the last digit that sentences show
 NAMED_PAIRS = 3
 NAMED_CLASSES = 5
@@ -56,6 +53,7 @@ class Evidence:
     directions: Directions
     intervals: PairIntervals
     deviations: Deviations
+    beyond: Mask
     tolerance_deg: float
     bracket: bool
     missing: tuple[str, ...]
@@ -82,13 +80,12 @@ class Evidence:
     @cached_property
     def collapsed(self) -> Mask:
         """Coincident pairs that should be apart."""
-        return self.coincident & (self.deviations.optimal >= APART_DEG)
+        return self.coincident & self.different & (self.deviations.optimal >= APART_DEG)
 
     @cached_property
     def different(self) -> Mask:
-        """Pairs that are off by more than the tolerance, noise set aside."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.tested & (self.deviations.low > self.tolerance_deg + ROUNDING_DEG))
+        """Pairs that are off by more than the tolerance, noise and kinds of images not shown set aside."""
+        return self.tested & self.beyond
 
     @cached_property
     def costly(self) -> Mask:
@@ -100,8 +97,10 @@ class Evidence:
 
     @cached_property
     def as_predicted(self) -> Mask:
-        """Coincident pairs whose optimal angle their interval does not rule out by more than the tolerance."""
-        return self.coincident & (self.deviations.optimal <= TOGETHER_DEG) & ~self.different
+        """Pairs that coincide at the optimum, that are certainly closer than 15 degrees and not surely off."""
+        with np.errstate(invalid="ignore"):
+            near = self.tested & (self.deviations.angles_high <= CONSISTENT_DEG)
+        return np.asarray(near & (self.deviations.optimal <= TOGETHER_DEG) & ~self.different)
 
     @cached_property
     def wide(self) -> Mask:
