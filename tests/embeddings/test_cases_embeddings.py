@@ -61,10 +61,10 @@ def test_case_20_embeddings_that_are_not_normalised(folder) -> None:
 
 def test_case_21_a_cosine_above_one() -> None:
     assert np.degrees(arccos_clipped(np.array([1.0000001, -1.0000001]))).tolist() == [0.0, 180.0]
-    rows = np.full((6, 3), 0.5773504, dtype=np.float32)
-    rows[3:] *= -1
+    rows = np.full((20, 3), 0.5773504, dtype=np.float32)
+    rows[10:] *= -1
     assert np.float32(rows[0] @ rows[1]) > 1  # as computed in float32
-    found = og.validate(rows, [0, 0, 0, 1, 1, 1], loss=LOSS).as_dict()
+    found = og.validate(rows, [0] * 10 + [1] * 10, loss=LOSS).as_dict()
     assert found["median_rho"] == pytest.approx(1, abs=1e-15) and found["verdict"] == "consistent"
     assert found["max_angle_error_deg"] == pytest.approx(0, abs=1e-6)
 
@@ -95,8 +95,8 @@ def test_case_23_an_empty_class(folder) -> None:
 
 
 def test_case_24_coincident_class_means(folder) -> None:
-    np.save("y.npy", np.repeat(np.arange(3), 5))
-    np.save("x.npy", np.repeat([[1.0, 0], [-1, 0], [-1, 0]], 5, axis=0))
+    np.save("y.npy", np.repeat(np.arange(3), 10))
+    np.save("x.npy", np.repeat([[1.0, 0], [-1, 0], [-1, 0]], 10, axis=0))
     found = answer("validate", "--embeddings", "x.npy", "--labels", "y.npy", *TAU)
     assert found["verdict"] == "collapsed" and "1 and 2" in found["sentence"]
     json.dumps(found, allow_nan=False)
