@@ -4,12 +4,16 @@ Each parameter is one number with a value that users would rather keep: the samp
 alone), the temperature (as large as possible), the batch size or number of negatives (as small as possible), the
 softness epsilon of Soft SupCon. The search walks from the preferred end over a grid, solves (with a certificate) at
 each point, and refines between the first point that meets the goal and its neighbour that does not. When no point of
-the grid meets it, that is the answer, with the best that was seen.
+the grid meets it, that is the answer, with the best that was seen. The value in use is judged first, and the value
+nearest to it that meets the goal is found by walking away from it in both directions.
+
+`design_table` shows the trade-off instead: smallest angle and slack needed over temperature, batch size and sampler.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import sys
 from collections.abc import Callable
@@ -21,6 +25,7 @@ import numpy as np
 from optgeom import _checks
 from optgeom.certificates.certificate import RANK_EIGENVALUE
 from optgeom.collapse.loss_values import flat_share
+from optgeom.collapse.ranges import slack_needed
 from optgeom.collapse.rank_path import second_smallest_eigenvalue
 from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError
 from optgeom.geometry import Geometry
@@ -44,6 +49,28 @@ def parameters() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One value of the parameter.
+
+    Attributes
+    ----------
+    value : float
+    works : bool
+        Whether it meets the goal.
+    min_angle_deg : float or None
+        Smallest angle there; None where the optimum could not be certified.
+    """
+
+    value: float
+    works: bool
+    min_angle_deg: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"value": plain(self.value), "works": self.works, "min_angle_deg": self.min_angle_deg}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Design:
     """The value of one parameter that meets a goal.
 
@@ -64,6 +91,10 @@ class Design:
     note : str or None
         A warning where the loss there hardly tells this geometry from the balanced simplex, or where no angle was asked
         for and the classes, though each keeps its dimension, are less than 5 degrees apart.
+    present : Candidate or None
+        The value in use; None for epsilon, and where no geometry can meet the goal.
+    nearest : Candidate or None
+        The value nearest to it that meets the goal (by ratio; by difference for the sampler); None when none was found.
     """
 
     parameter: str
@@ -73,6 +104,8 @@ class Design:
     geometry: Geometry | None
     cosine: float | None = None
     note: str | None = None
+    present: Candidate | None = None
+    nearest: Candidate | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -84,6 +117,8 @@ class Design:
             "geometry": None if self.geometry is None else self.geometry.as_dict(),
             "cosine": self.cosine,
             "note": self.note,
+            "present": None if self.present is None else self.present.as_dict(),
+            "nearest": None if self.nearest is None else self.nearest.as_dict(),
         }
 
 
@@ -173,6 +208,8 @@ class Line:
         Value -> (sampler power, loss).
     looked_for, at_once : str
         The reasons of an answer within the grid, and at its preferred end.
+    present : float
+        The value in use.
     whole : bool
         Values between those of the grid are whole numbers.
     """
@@ -182,7 +219,16 @@ class Line:
     at: Callable[[float], tuple[float, Loss]]
     looked_for: str
     at_once: str
+    present: float
     whole: bool = False
+
+    def distance(self, value: float) -> float:
+        """How far a value is from the present one: a ratio, or a difference where 0 is a value."""
+        if min(self.grid) <= 0:
+            return abs(value - self.present)
+        if math.inf in (value, self.present):
+            return 0.0 if value == self.present else math.inf
+        return abs(math.log(value / self.present))
 
 
 def _sampler_line(loss: Loss) -> Line:
@@ -192,6 +238,7 @@ def _sampler_line(loss: Loss) -> Line:
         at=lambda power: (power, loss),
         looked_for="the power nearest to 1 (the sampler as it is) that works",
         at_once="the sampler may stay as it is",
+        present=1.0,
     )
 
 
@@ -214,6 +261,7 @@ def _option_line(loss: Loss, option: Option) -> Line:
         at=at,
         looked_for=f"{preferred} that works",
         at_once=f"{preferred}{ending} works already",
+        present=float(getattr(loss, option.name)),
         whole=option.kind == "whole",
     )
 
@@ -259,6 +307,17 @@ def _search(classes: ClassDistribution, line: Line, goal: str, min_angle: float 
             else geometry.min_angle_deg >= min_angle - 1e-9
         )
 
+    def candidate(value: float) -> Candidate:
+        geometry = solve_at(value)
+        angle = None if geometry is None else geometry.min_angle_deg
+        return Candidate(value=value, works=works(value), min_angle_deg=angle)
+
+    present = candidate(line.present)
+    nearest = None if present.works else _nearest(line, works)
+    beside: dict[str, Any] = {
+        "present": present,
+        "nearest": present if present.works else None if nearest is None else candidate(nearest),
+    }
     previous: float | None = None
     for value in line.grid:
         if works(value):
@@ -271,16 +330,129 @@ def _search(classes: ClassDistribution, line: Line, goal: str, min_angle: float 
             if geometry is not None:
                 notes = [_flat_note(geometry, line.at(value)[1]), _narrow_note(geometry, min_angle)]
             note = "; ".join(filter(None, notes)) or None
-            return Design(parameter=line.parameter, goal=goal, value=value, reason=reason, geometry=geometry, note=note)
+            return Design(
+                parameter=line.parameter, goal=goal, value=value, reason=reason, geometry=geometry, note=note, **beside
+            )
         previous = value
     seen = [geometry for geometry in map(solve_at, line.grid) if geometry is not None]
     best = max(
         seen, key=lambda geometry: (geometry.rank if min_angle is None else 0, geometry.min_angle_deg), default=None
     )
-    reason = f"no {line.parameter.replace('_', ' ')} from {line.grid[0]:g} to {line.grid[-1]:g} reaches it"
+    tried = f"{line.parameter.replace('_', ' ')} from {line.grid[0]:g} to {line.grid[-1]:g}"
+    reason = f"no {tried} reaches it, of the {len(line.grid)} values that were tried"
     if best is not None:
         reason += f"; the best smallest angle there is {best.min_angle_deg:.6g} degrees, rank {best.rank}"
-    return Design(parameter=line.parameter, goal=goal, value=None, reason=reason, geometry=best)
+    return Design(parameter=line.parameter, goal=goal, value=None, reason=reason, geometry=best, **beside)
+
+
+def _nearest(line: Line, works: Callable[[float], bool]) -> float | None:
+    """The working value nearest to the present one, which does not work: the first in either direction, refined."""
+    reached = []
+    for side in (
+        sorted(value for value in line.grid if value > line.present),
+        sorted((value for value in line.grid if value < line.present), reverse=True),
+    ):
+        previous = line.present
+        for value in side:
+            if works(value):
+                reached.append(_refine(works, previous, value, whole=line.whole))
+                break
+            previous = value
+    return min(reached, key=line.distance, default=None)
+
+
+TABLE_TEMPERATURES = (0.07, 0.1, 0.2, 0.3, 0.5, 1.0)
+TABLE_BATCHES = (64.0, 256.0, 1024.0, math.inf)
+TABLE_SAMPLERS = (1.0, 0.5, 0.0)
+BATCH_OPTIONS = ("batch_size", "negatives")  # what the second column is, the first that the loss has
+
+
+@dataclass(frozen=True, kw_only=True)
+class DesignCell:
+    """One setting of the trade-off table.
+
+    Attributes
+    ----------
+    temperature : float
+    batch_size : float or None
+        Images per batch, or negatives per anchor; None where the loss has neither.
+    sampler : float
+        Power q of a sampler that draws classes with proportions ~ n^q.
+    min_angle_deg : float or None
+        Smallest angle of the certified optimum; None where there is none.
+    slack_needed : float or None
+        Share of the loss range within which the loss must come to fix the angle of the closest pair to 2 degrees.
+    """
+
+    temperature: float
+    batch_size: float | None
+    sampler: float
+    min_angle_deg: float | None
+    slack_needed: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        cell = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**cell, "batch_size": None if self.batch_size is None else plain(self.batch_size)}
+
+
+def design_table(
+    classes: ClassDistribution,
+    loss: Loss,
+    *,
+    temperatures: tuple[float, ...] = TABLE_TEMPERATURES,
+    batch_sizes: tuple[float, ...] = TABLE_BATCHES,
+    samplers: tuple[float, ...] = TABLE_SAMPLERS,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[DesignCell, ...]:
+    """Trade-off for these classes: smallest angle and slack needed over temperature, batch size and sampler.
+
+    Parameters
+    ----------
+    classes : ClassDistribution
+    loss : Loss
+        The loss as it is now; the settings of the table replace its own.
+    temperatures, batch_sizes, samplers : tuple of float
+        Values of each axis; `batch_sizes` are negatives per anchor where the loss has those.
+    progress : callable, optional
+        Called with (cells done, cells in all).
+
+    Returns
+    -------
+    tuple of DesignCell
+        Every combination that exists for this loss, by temperature, batch size and sampler.
+    """
+    _checks.instance("classes", classes, ClassDistribution, "ClassDistribution.from_counts(...)")
+    _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
+    own = {option.name for option in loss.options()}
+    batch = next((name for name in BATCH_OPTIONS if name in own), None)
+    settings = itertools.product(temperatures, batch_sizes if batch is not None else (None,), samplers)
+    cells = []
+    every = list(settings)
+    for done, (temperature, size, power) in enumerate(every, 1):
+        given: dict[str, Any] = {"temperature": temperature}
+        if batch is not None and size is not None:
+            given[batch] = int(size) if size != math.inf else size
+        cells.append(_cell(classes, loss, given, size, power))
+        if progress is not None:
+            progress(done, len(every))
+    return tuple(cells)
+
+
+def _cell(
+    classes: ClassDistribution, loss: Loss, given: dict[str, Any], size: float | None, power: float
+) -> DesignCell:
+    angle = slack = None
+    try:
+        geometry = solve(classes.resample(power), loss.with_options(given))
+    except NotCertifiedError:
+        geometry = None
+    if geometry is not None:
+        angle, pair = geometry.min_angle_deg, geometry.closest_pairs(1)[0]
+        slack = slack_needed(geometry, pairs=[(pair.first, pair.second)]).smallest.whole
+    return DesignCell(
+        temperature=given["temperature"], batch_size=size, sampler=power, min_angle_deg=angle, slack_needed=slack
+    )
 
 
 def _flat_note(geometry: Geometry, loss: Loss) -> str | None:
