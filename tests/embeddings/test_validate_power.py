@@ -53,7 +53,7 @@ def results(setting, ratio, runs, degrees=0.0):
         rng = np.random.default_rng([15, run])
         rows = np.concatenate(sample(means, list(counts), 0.5, root, rng)) * rng.uniform(0.5, 20, size=(labels.size, 1))
         order = rng.permutation(labels.size)
-        found.append(og.validate(rows[order].astype(np.float32), labels[order], geometry))
+        found.append(og.validate(rows[order].astype(np.float32), labels[order], geometry, slack=0.0))
     return found, pair
 
 
