@@ -127,7 +127,7 @@ MUTANTS = (
     ),
     Mutant(
         "n - 1 in rho^2",
-        (("optgeom/embeddings/statistics/directions.py", "weight**2 - weight_squares", "weight**2"),),
+        (("optgeom/embeddings/moments/directions.py", "weight**2 - weight_squares", "weight**2"),),
         ("embeddings/test_statistics_directions.py",),
     ),
     Mutant(

@@ -28,12 +28,12 @@ from optgeom.embeddings.metrics.empirical_risk import empirical_risk
 from optgeom.embeddings.metrics.metric import Definition, Metric
 from optgeom.embeddings.metrics.pair_risk import RiskEstimate
 from optgeom.embeddings.metrics.sample_metrics import ROWS, SampleMetrics, sample_metrics
+from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.moments.unit_rows import UnitRows
 from optgeom.embeddings.reference import Reference
 from optgeom.embeddings.statistics.deviation import Deviations
-from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk, excess_risk, risk_of_products
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.prototypes import from_gram

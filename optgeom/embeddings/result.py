@@ -8,9 +8,9 @@ from typing import Any
 
 from optgeom._numerics import Array, freeze
 from optgeom.embeddings.metrics.metric import Metric
+from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.moments.unit_rows import NormSpread
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
-from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk
 from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, Judgement
 from optgeom.embeddings.statistics.pair_intervals import PairIntervals

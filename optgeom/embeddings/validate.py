@@ -17,6 +17,7 @@ from optgeom._numerics import Array
 from optgeom.embeddings.matching import Matching, match_names, match_shapes
 from optgeom.embeddings.measures import METRICS, Embedding
 from optgeom.embeddings.moments.collect import Collected, collect
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.row_sample import sample_rows
 from optgeom.embeddings.moments.second_pass import WithinClass
@@ -30,7 +31,6 @@ from optgeom.embeddings.statistics.bootstrap import null_intervals
 from optgeom.embeddings.statistics.class_noise import class_noise
 from optgeom.embeddings.statistics.dependent_rows import NearestInClass, query_rows, row_groups
 from optgeom.embeddings.statistics.deviation import deviations
-from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.excess_risk import own_excess
 from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLERANCE_DEG, Judgement, judge
 from optgeom.embeddings.statistics.pair_intervals import beyond, pair_intervals

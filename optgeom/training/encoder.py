@@ -13,9 +13,9 @@ from torch.optim.swa_utils import update_bn
 
 from optgeom import _checks
 from optgeom._numerics import Array
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.result import Validation
-from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.validate import validate
 from optgeom.errors import IncompatibleError
 from optgeom.geometry import Geometry

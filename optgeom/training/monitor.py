@@ -10,7 +10,7 @@ what one process would have seen, and it is one table, so that they exchange one
     rho^2 = (|S|^2 - Q) / (W^2 - W2),      u = S / (W rho),
 
 the weighted mean of z_i . z_j over pairs of different images, and the direction of the class mean. With equal weights
-these are the directions of `optgeom.embeddings.statistics.directions`, free of the shortening that small samples cause.
+these are the directions of `optgeom.embeddings.moments.directions`, free of the shortening that small samples cause.
 W^2 / W2 is the number of images of equal weight that would be as informative.
 """
 
@@ -27,7 +27,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.embeddings.statistics.directions import weighted_directions
+from optgeom.embeddings.moments.directions import weighted_directions
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution

@@ -51,12 +51,12 @@ def test_case_19_a_component_that_is_no_number(value: str, folder) -> None:
 
 def test_case_20_embeddings_that_are_not_normalised(folder) -> None:
     straight = answer("validate", *given(X))
-    found = answer("validate", *given(X * np.linspace(1, 20, len(X))[:, None]))
-    assert found["max_angle_error_deg"] == pytest.approx(straight["max_angle_error_deg"], abs=1e-9)
+    report = answer("validate", *given(X * np.linspace(1, 20, len(X))[:, None]))
+    assert report["max_angle_error_deg"] == pytest.approx(straight["max_angle_error_deg"], abs=1e-9)
     assert any(
-        note.startswith("rows were not of length 1 (norms 1 to 20, mean 10.5): normalised") for note in found["notes"]
+        note.startswith("rows were not of length 1 (norms 1 to 20, mean 10.5): normalised") for note in report["notes"]
     )
-    assert found["norms"] == pytest.approx({"smallest": 1, "largest": 20, "mean": 10.5})
+    assert report["norms"] == pytest.approx({"smallest": 1, "largest": 20, "mean": 10.5})
 
 
 def test_case_21_a_cosine_above_one() -> None:
@@ -64,9 +64,9 @@ def test_case_21_a_cosine_above_one() -> None:
     rows = np.full((20, 3), 0.5773504, dtype=np.float32)
     rows[10:] *= -1
     assert np.float32(rows[0] @ rows[1]) > 1  # as computed in float32
-    found = og.validate(rows, [0] * 10 + [1] * 10, loss=LOSS).as_dict()
-    assert found["median_rho"] == pytest.approx(1, abs=1e-15) and found["verdict"] == "consistent"
-    assert found["max_angle_error_deg"] == pytest.approx(0, abs=1e-6)
+    report = og.validate(rows, [0] * 10 + [1] * 10, loss=LOSS).as_dict()
+    assert report["median_rho"] == pytest.approx(1, abs=1e-15) and report["verdict"] == "consistent"
+    assert report["max_angle_error_deg"] == pytest.approx(0, abs=1e-6)
 
 
 def test_case_22_one_collapsed_class_is_not_averaged_away(folder) -> None:
@@ -85,9 +85,9 @@ def test_case_23_an_empty_class(folder) -> None:
     simplex = og.solve(og.ClassDistribution.from_counts([1, 1, 1]), LOSS).prototypes(8)
     np.save("y.npy", np.repeat(np.arange(3), 10))
     np.save("x.npy", np.repeat(simplex, 10, axis=0))
-    found = answer("validate", "--embeddings", "x.npy", "--labels", "y.npy", "--counts", "10,10,10,10", *TAU)
-    assert found["missing"] == ["3"]
-    assert found["metrics"]["simplex_frobenius"]["value"] == pytest.approx(0, abs=1e-7)
+    report = answer("validate", "--embeddings", "x.npy", "--labels", "y.npy", "--counts", "10,10,10,10", *TAU)
+    assert report["missing"] == ["3"]
+    assert report["metrics"]["simplex_frobenius"]["value"] == pytest.approx(0, abs=1e-7)
     gram = np.zeros((4, 4))
     gram[:3, :3] = np.where(np.eye(3) > 0, 1.0, -0.5)
     empty = simplex_distance(gram)
@@ -97,9 +97,9 @@ def test_case_23_an_empty_class(folder) -> None:
 def test_case_24_coincident_class_means(folder) -> None:
     np.save("y.npy", np.repeat(np.arange(3), 10))
     np.save("x.npy", np.repeat([[1.0, 0], [-1, 0], [-1, 0]], 10, axis=0))
-    found = answer("validate", "--embeddings", "x.npy", "--labels", "y.npy", *TAU)
-    assert found["verdict"] == "collapsed" and "1 and 2" in found["sentence"]
-    json.dumps(found, allow_nan=False)
+    report = answer("validate", "--embeddings", "x.npy", "--labels", "y.npy", *TAU)
+    assert report["verdict"] == "collapsed" and "1 and 2" in report["sentence"]
+    json.dumps(report, allow_nan=False)
     assert "Worst classes 1 and 2, with each other: off by" in words(
         "validate", "--embeddings", "x.npy", "--labels", "y.npy", *TAU
     )
@@ -110,8 +110,8 @@ def test_case_27_permuted_classes(folder) -> None:
     np.save("y.npy", order[Y])
     assert answer("validate", *given(X))["verdict"] != "consistent"
     np.save("y.npy", order[Y])
-    found = answer("validate", *given(X), "--match", "hungarian")
-    assert found["matched"] == {str(order[c]): str(c) for c in range(4)} and found["verdict"] == "consistent"
+    report = answer("validate", *given(X), "--match", "hungarian")
+    assert report["matched"] == {str(order[c]): str(c) for c in range(4)} and report["verdict"] == "consistent"
 
 
 def test_case_28_a_mirrored_embedding(folder) -> None:
@@ -163,8 +163,8 @@ def test_case_37_bfloat16_in_safetensors(folder) -> None:
     (folder / "x.safetensors").write_bytes(
         len(text).to_bytes(8, "little") + text + bits.tobytes() + Y.astype("<i8").tobytes()
     )
-    found = answer("validate", "--embeddings", "x.safetensors", "--geometry", "g.npz")
+    report = answer("validate", "--embeddings", "x.safetensors", "--geometry", "g.npz")
     rounded = (bits.astype("<u4") << 16).view("<f4")
-    assert found["max_angle_error_deg"] == pytest.approx(
+    assert report["max_angle_error_deg"] == pytest.approx(
         answer("validate", *given(rounded))["max_angle_error_deg"], abs=1e-6
     )

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 TARGETS = readers_harness.targets()
-FOUND = sorted(
+ONCE_FAILED = sorted(
     (Path(__file__).parents[1] / "data" / "fuzz").iterdir()
 )  # inputs on which a reader once failed: target, then a number
 
@@ -45,7 +45,7 @@ def test_damaged_files(name: str, folder: Path, seed: int, other: int, steps: li
         readers_harness.attack(target, content, folder)
 
 
-@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", ONCE_FAILED, ids=lambda path: path.name)
 def test_once_they_failed(path: Path, folder: Path) -> None:
     name = path.name.rpartition("-")[0].replace("_", " ")
     with watched(path.name):

@@ -79,14 +79,14 @@ def test_rows_with_an_ignored_label_may_be_anything():
     rows, labels = example(n=30)
     labels[4] = 255
     rows[4] = np.nan
-    found = collect(Rows(rows, labels), ignore=(255,))
-    assert found.ignored == {"255": 1} and "1 rows with label 255 left out" in found.notes
-    assert found.num_rows == 30 and found.moments.counts.sum() == 29 and "255" not in found.moments.names
+    collected = collect(Rows(rows, labels), ignore=(255,))
+    assert collected.ignored == {"255": 1} and "1 rows with label 255 left out" in collected.notes
+    assert collected.num_rows == 30 and collected.moments.counts.sum() == 29 and "255" not in collected.moments.names
 
 
 def test_an_image_whose_views_cancel_is_no_zero_row():
-    found = collect(Rows(np.array([[[1.0, 0], [-1, 0]], [[0, 1], [0, 1]]]), np.array([0, 0])))
-    np.testing.assert_allclose(found.moments.squares, [1.0])
+    collected = collect(Rows(np.array([[[1.0, 0], [-1, 0]], [[0, 1], [0, 1]]]), np.array([0, 0])))
+    np.testing.assert_allclose(collected.moments.squares, [1.0])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -153,10 +153,12 @@ def test_norms_are_recorded_and_told():
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     norms = np.linspace(1, 20, 40)
     labels = np.arange(40) % 2
-    found = collect(Rows(unit * norms[:, None], labels))
-    np.testing.assert_allclose([found.norms.smallest, found.norms.largest, found.norms.mean], [1, 20, norms.mean()])
-    assert "rows were not of length 1 (norms 1 to 20, mean 10.5): normalised" in found.notes
-    np.testing.assert_allclose(found.moments.sums, collect(Rows(unit, labels)).moments.sums, atol=1e-13)
+    collected = collect(Rows(unit * norms[:, None], labels))
+    np.testing.assert_allclose(
+        [collected.norms.smallest, collected.norms.largest, collected.norms.mean], [1, 20, norms.mean()]
+    )
+    assert "rows were not of length 1 (norms 1 to 20, mean 10.5): normalised" in collected.notes
+    np.testing.assert_allclose(collected.moments.sums, collect(Rows(unit, labels)).moments.sums, atol=1e-13)
     for dtype in (np.float64, np.float32, np.float16):
         assert not any("normalised" in note for note in collect(Rows(unit.astype(dtype), labels)).notes), dtype
 
@@ -165,11 +167,12 @@ def test_a_class_that_does_not_occur_is_none():
     """Case 23: one-hot rows of four columns, of which three are used; what is left is a perfect simplex."""
     simplex = np.array([[1, 0], [-0.5, np.sqrt(0.75)], [-0.5, -np.sqrt(0.75)]])
     labels = np.array([0, 1, 3] * 4)
-    found = collect(Rows(np.tile(simplex, (4, 1)), np.eye(4)[labels]))
+    collected = collect(Rows(np.tile(simplex, (4, 1)), np.eye(4)[labels]))
     assert (
-        found.moments.names == ("0", "1", "3") and "one-hot columns without samples are not classes: 2" in found.notes
+        collected.moments.names == ("0", "1", "3")
+        and "one-hot columns without samples are not classes: 2" in collected.notes
     )
-    means = found.moments.sums / found.moments.counts[:, None]
+    means = collected.moments.sums / collected.moments.counts[:, None]
     np.testing.assert_allclose(means @ means.T, 1.5 * np.eye(3) - 0.5, atol=1e-12)
 
 
@@ -203,9 +206,9 @@ def serial(sharded):
 
 def test_two_processes_give_the_same_to_the_last_bit(sharded, serial):
     pytest.importorskip("joblib")
-    found = collect(sharded, ignore=("255",), workers=2, sample=20)
-    same(found, serial)
-    for one, two in zip(found.samples, serial.samples, strict=True):
+    collected = collect(sharded, ignore=("255",), workers=2, sample=20)
+    same(collected, serial)
+    for one, two in zip(collected.samples, serial.samples, strict=True):
         np.testing.assert_array_equal(one.rows, two.rows)
     broken = Sharded(*sharded.parts, Rows(np.full((4, 5), np.nan), np.arange(4), name="broken.npy"))
     with pytest.raises(og.InvalidInputError, match=r"nan in row 0, column 0 of broken.npy, and 4 of 298 rows"):
@@ -251,10 +254,12 @@ def test_more_shards_than_units_are_merged_in_order():
     rows, labels = example(n=260)
     shards = Sharded(*(Rows(rows[s : s + 2], labels[s : s + 2], name=f"s{s}") for s in range(0, 260, 2)))
     whole = collect(Rows(rows, labels))
-    found = collect(shards)
+    collected = collect(shards)
     for name in ("sums", "squares"):
-        np.testing.assert_allclose(getattr(found.moments, name), getattr(whole.moments, name), rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(found.within.projected, whole.within.projected, rtol=1e-10)
+        np.testing.assert_allclose(
+            getattr(collected.moments, name), getattr(whole.moments, name), rtol=1e-10, atol=1e-10
+        )
+    np.testing.assert_allclose(collected.within.projected, whole.within.projected, rtol=1e-10)
     rows[201] = 0
     with pytest.raises(og.InvalidInputError, match=r"zero vector in row 1 of s200, and 1 of 260"):
         collect(shards)

@@ -19,9 +19,9 @@ from optgeom.embeddings.moments.second_pass import SecondPass, from_single_pass
 from optgeom.embeddings.moments.source import Batch
 
 
-def close(found, wanted, tolerance=1e-10):
+def close(values, wanted, tolerance=1e-10):
     np.testing.assert_allclose(
-        np.asarray(found, dtype=float), np.asarray(wanted, dtype=float), rtol=tolerance, atol=tolerance
+        np.asarray(values, dtype=float), np.asarray(wanted, dtype=float), rtol=tolerance, atol=tolerance
     )
 
 
@@ -51,11 +51,11 @@ def test_plain_loops_give_the_same(dtype, views, covariances):
     rows, labels = example(dtype=dtype.split()[-1], views=views)
     if dtype.startswith("bfloat16"):
         rows = (rows.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-    found = collect(Rows(rows, labels), batch_rows=50)
-    assert (found.within.full is None) == (covariances == "projections")
-    agrees(found.moments, found.within, plain(rows, labels, found.moments.names))
-    assert found.moments.names == ("0", "1", "2", "3") and found.num_views == rows.size // rows.shape[-1]
-    assert found.moments.sums.dtype == found.within.pooled.dtype == np.float64
+    collected = collect(Rows(rows, labels), batch_rows=50)
+    assert (collected.within.full is None) == (covariances == "projections")
+    agrees(collected.moments, collected.within, plain(rows, labels, collected.moments.names))
+    assert collected.moments.names == ("0", "1", "2", "3") and collected.num_views == rows.size // rows.shape[-1]
+    assert collected.moments.sums.dtype == collected.within.pooled.dtype == np.float64
 
 
 @settings(max_examples=40)
@@ -117,11 +117,11 @@ def test_views_of_an_image_may_lie_in_any_batch_and_shard(covariances):
         Rows(rows[part], labels[part], names[part], name=f"s{part.start}", cuts=[7, 8])
         for part in (slice(0, 30), slice(30, 90))
     ]
-    found = collect(Sharded(*thirds))
-    wanted = plain(rows, labels, found.moments.names, names)
-    agrees(found.moments, found.within, wanted)
-    assert found.moments.counts.sum() == len(set(names)) and found.num_rows == found.num_views == 90
-    assert any(note.startswith(f"90 rows are views of {len(set(names))} images") for note in found.notes)
+    collected = collect(Sharded(*thirds))
+    wanted = plain(rows, labels, collected.moments.names, names)
+    agrees(collected.moments, collected.within, wanted)
+    assert collected.moments.counts.sum() == len(set(names)) and collected.num_rows == collected.num_views == 90
+    assert any(note.startswith(f"90 rows are views of {len(set(names))} images") for note in collected.notes)
     once = collect(Rows(rows, labels, names, re_readable=False))
     agrees(once.moments, once.within, wanted)
     assert once.two_passes, "all images are in memory, so that one reading is enough"
@@ -143,8 +143,8 @@ def test_ids_are_equal_by_their_text_whatever_their_type():
     ids = np.arange(8) // 2
     kinds = [ids, ids.astype(float), ids.astype(str), ids.astype("S"), ids.astype(object)]
     shards = [Rows(rows, ids % 2, kind, name=f"s{k}") for k, kind in enumerate(kinds)]
-    found = collect(Sharded(*shards))
-    assert found.moments.counts.tolist() == [2, 2] and "10 each" in found.notes[-1]
+    collected = collect(Sharded(*shards))
+    assert collected.moments.counts.tolist() == [2, 2] and "10 each" in collected.notes[-1]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -169,12 +169,14 @@ def test_a_tight_class_keeps_its_digits_far_from_the_origin(covariances):
     rng = np.random.default_rng(6)
     labels = np.repeat([0, 1], 50)
     rows = np.eye(4)[labels] + 1e-7 * rng.normal(size=(100, 4))
-    found = collect(Rows(rows, labels))
+    collected = collect(Rows(rows, labels))
     wanted = plain(rows, labels, ("0", "1"))
-    np.testing.assert_allclose(found.within.traces, wanted["traces"], rtol=1e-8)
-    np.testing.assert_allclose(found.within.pooled, wanted["pooled"], rtol=0, atol=1e-8 * np.trace(wanted["pooled"]))
+    np.testing.assert_allclose(collected.within.traces, wanted["traces"], rtol=1e-8)
     np.testing.assert_allclose(
-        found.within.projected, wanted["projected"], rtol=0, atol=1e-7 * np.trace(wanted["pooled"])
+        collected.within.pooled, wanted["pooled"], rtol=0, atol=1e-8 * np.trace(wanted["pooled"])
+    )
+    np.testing.assert_allclose(
+        collected.within.projected, wanted["projected"], rtol=0, atol=1e-7 * np.trace(wanted["pooled"])
     )
 
 
@@ -226,38 +228,38 @@ def test_many_classes_in_few_rows_are_summed_apart():
     rng = np.random.default_rng(8)
     labels = rng.permutation(np.repeat(np.arange(3000), 2))
     rows = rng.normal(size=(6000, 3)) + np.eye(3)[labels % 3] * 3
-    found = collect(Rows(rows, labels), batch_rows=256)
+    collected = collect(Rows(rows, labels), batch_rows=256)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     wanted = np.zeros((3000, 3))
     np.add.at(wanted, labels, unit)
-    close(found.moments.sums, wanted)
-    assert found.moments.counts.tolist() == [2] * 3000
+    close(collected.moments.sums, wanted)
+    assert collected.moments.counts.tolist() == [2] * 3000
 
 
 def test_fewer_rows_than_classes_times_dimensions():
     """Covariances are kept, and the projections come from the rows."""
     rows, labels = example(n=60, dim=20)
     assert len(rows) < 4 * 20
-    found = collect(Rows(rows, labels), batch_rows=7)
-    assert found.within.full is not None
-    agrees(found.moments, found.within, plain(rows, labels, found.moments.names))
+    collected = collect(Rows(rows, labels), batch_rows=7)
+    assert collected.within.full is not None
+    agrees(collected.moments, collected.within, plain(rows, labels, collected.moments.names))
 
 
 def test_covariances_do_without_projections(monkeypatch):
     monkeypatch.setattr(second_pass, "MOST_PROJECTED_ENTRIES", 15)
     rows, labels = example()
-    found = collect(Rows(rows, labels))
-    assert found.within.projected is None and found.within.full is not None
-    assert not any("too many classes" in note for note in found.notes)
+    collected = collect(Rows(rows, labels))
+    assert collected.within.projected is None and collected.within.full is not None
+    assert not any("too many classes" in note for note in collected.notes)
 
 
 def test_too_many_classes_for_projections_are_told(monkeypatch):
     monkeypatch.setattr(second_pass, "MOST_FULL_ENTRIES", 0)
     monkeypatch.setattr(second_pass, "MOST_PROJECTED_ENTRIES", 15)
     rows, labels = example()
-    found = collect(Rows(rows, labels))
-    assert found.within.projected is None and any("too many classes (4)" in note for note in found.notes)
-    close(found.within.pooled, plain(rows, labels, found.moments.names)["pooled"])
+    collected = collect(Rows(rows, labels))
+    assert collected.within.projected is None and any("too many classes (4)" in note for note in collected.notes)
+    close(collected.within.pooled, plain(rows, labels, collected.moments.names)["pooled"])
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200, 1e-130])

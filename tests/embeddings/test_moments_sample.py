@@ -41,11 +41,11 @@ def test_any_split_gives_the_same_rows(cuts, size, kind):
 def test_rows_are_unit_rows_of_the_source_in_its_order():
     rows, labels = example(n=50, dtype=np.float32)
     unit = np.asarray(images_of(rows)[0], dtype=float)
-    found = sample_rows(Rows(rows, labels), NAMES, 20, 0)
-    at = [int(np.argmin(np.abs(unit - row).sum(axis=1))) for row in found.rows]
+    sample = sample_rows(Rows(rows, labels), NAMES, 20, 0)
+    at = [int(np.argmin(np.abs(unit - row).sum(axis=1))) for row in sample.rows]
     assert at == sorted(set(at)) and len(at) == 20
-    np.testing.assert_allclose(found.rows, unit[at], atol=1e-14)
-    np.testing.assert_array_equal(found.codes, labels[at])
+    np.testing.assert_allclose(sample.rows, unit[at], atol=1e-14)
+    np.testing.assert_array_equal(sample.codes, labels[at])
     everything = sample_rows(Rows(rows, labels), NAMES, 1000, 0)
     np.testing.assert_allclose(everything.rows, unit, atol=1e-14)
 
@@ -65,9 +65,9 @@ def test_every_row_is_drawn_as_often():
 
 def test_rows_of_other_classes_are_left_out_before_drawing():
     rows, labels = example(n=60)
-    found = sample_rows(Rows(rows, labels), ("3", "1"), 1000, 0)
-    assert len(found.rows) == np.isin(labels, [1, 3]).sum()
-    assert np.bincount(found.codes).tolist() == [(labels == 3).sum(), (labels == 1).sum()]
+    sample = sample_rows(Rows(rows, labels), ("3", "1"), 1000, 0)
+    assert len(sample.rows) == np.isin(labels, [1, 3]).sum()
+    assert np.bincount(sample.codes).tolist() == [(labels == 3).sum(), (labels == 1).sum()]
     with pytest.raises(og.InvalidInputError, match="must have a row with a label of the classes asked for"):
         sample_rows(Rows(rows, labels), ("9",), 10, 0)
 
@@ -91,8 +91,8 @@ def test_views_stay_together():
 def test_unequal_numbers_of_views_are_cut_to_the_smallest_and_told():
     ids = np.array([0, 0, 0, 1, 1, 2, 3, 3])
     rows, _ = example(n=8)
-    found = sample_rows(Rows(rows, np.zeros(8, dtype=int), ids), ("0",), 9, 0)
-    assert found.rows.shape == (6, 5) and found.views == 2 and found.cut == 2, (
+    sample = sample_rows(Rows(rows, np.zeros(8, dtype=int), ids), ("0",), 9, 0)
+    assert sample.rows.shape == (6, 5) and sample.views == 2 and sample.cut == 2, (
         "one view of the first image, and the image of one view"
     )
     assert any(

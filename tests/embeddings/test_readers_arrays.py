@@ -50,9 +50,9 @@ def test_npy_views_of_images(tmp_path):
 def test_other_numbers_become_floats(tmp_path, dtype):
     x = np.arange(12).reshape(4, 3).astype(dtype)
     np.save(tmp_path / "x.npy", x)
-    found, _, _ = read(open_embeddings(tmp_path / "x.npy"))
-    assert found.dtype in (np.float32, np.float64) and found.dtype.isnative
-    assert found.tolist() == x.astype(float).tolist()
+    rows, _, _ = read(open_embeddings(tmp_path / "x.npy"))
+    assert rows.dtype in (np.float32, np.float64) and rows.dtype.isnative
+    assert rows.tolist() == x.astype(float).tolist()
 
 
 def test_fortran_order(tmp_path):

@@ -24,8 +24,8 @@ def test_labels_as_arrays(path, given):
 
 
 def test_labels_of_mixed_kinds_stay_as_they_are(path):
-    found = read(open_embeddings(path, labels=["a", float("nan")] + ["b"] * 21))[1]
-    assert found.dtype == object and found[0] == "a" and found[1] != found[1]
+    column = read(open_embeddings(path, labels=["a", float("nan")] + ["b"] * 21))[1]
+    assert column.dtype == object and column[0] == "a" and column[1] != column[1]
     assert read(open_embeddings(path, labels=np.array(["a"] * 23, dtype=object)))[1].dtype.kind == "U"
 
 
@@ -43,8 +43,8 @@ def test_labels_from_files(path, tmp_path, suffix):
                 suffix
             ]
         )
-    found = read(open_embeddings(path, labels=file, group_ids=str(file)))
-    assert list(map(str, found[1])) == list(map(str, found[2])) == list(map(str, y))
+    columns = read(open_embeddings(path, labels=file, group_ids=str(file)))
+    assert list(map(str, columns[1])) == list(map(str, columns[2])) == list(map(str, y))
 
 
 def test_labels_of_another_length(path, tmp_path):
@@ -78,8 +78,8 @@ def test_labels_apart_go_first(tmp_path):
 
 def test_one_hot_labels_are_kept_for_those_who_count_classes(path):
     """Case 9: `ClassNames` converts exact one-hot rows and says so."""
-    found = read(open_embeddings(path, labels=np.eye(4)[labels()]))[1]
-    np.testing.assert_array_equal(found, np.eye(4)[labels()])
+    column = read(open_embeddings(path, labels=np.eye(4)[labels()]))[1]
+    np.testing.assert_array_equal(column, np.eye(4)[labels()])
     with pytest.raises(
         InvalidInputError, match=r"`labels` must be one value per row; got shape \(23, 1, 1\) \(pass a one-dimensional"
     ):

@@ -91,8 +91,8 @@ def test_integers_and_mixed_widths(tmp_path):
 
 
 def test_vectors_of_different_lengths(tmp_path):
-    held = [[1.0, 2.0]] * 12 + [[1.0]] + [[3.0, 4.0]] * 4 + [None, [1.0, 2.0, 3.0]]
-    source = open_embeddings(write(tmp_path / "x.parquet", z=pa.array(held)))
+    vectors = [[1.0, 2.0]] * 12 + [[1.0]] + [[3.0, 4.0]] * 4 + [None, [1.0, 2.0, 3.0]]
+    source = open_embeddings(write(tmp_path / "x.parquet", z=pa.array(vectors)))
     message = (
         r"all vectors of 'z' must have the same length; got 2 numbers in row 0 and 1 numbers in row 12 "
         r"\(this and 2 other rows differ from row 0: drop or recompute them\)"
@@ -163,8 +163,8 @@ def test_a_large_row_group_is_read_by_pages(tmp_path):
     pool = pa.default_memory_pool()
     tracemalloc.start()
     try:
-        held = max(pool.bytes_allocated() for batch in source.batches(256) if len(batch.rows))
-        held += tracemalloc.get_traced_memory()[1]
+        peak = max(pool.bytes_allocated() for batch in source.batches(256) if len(batch.rows))
+        peak += tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert held < x.nbytes / 2, "8 MiB in one row group, batches of 128 kiB"
+    assert peak < x.nbytes / 2, "8 MiB in one row group, batches of 128 kiB"

@@ -174,7 +174,7 @@ def test_pt_that_is_none(tmp_path, torch):
 
 
 @pytest.mark.parametrize(
-    ("held", "message"),
+    ("content", "message"),
     [
         (3, r"it must hold a tensor, a pair \(X, y\) or a dict of tensors; got int"),
         ({"epoch": 3}, r"the embeddings must be an array of shape .*; got nothing"),
@@ -183,12 +183,12 @@ def test_pt_that_is_none(tmp_path, torch):
         ("sparse", r"the embeddings must be an array of shape .*; got nothing"),
     ],
 )
-def test_pt_without_embeddings(tmp_path, torch, held, message):
-    if held == "sparse":
-        held = {"X": torch.eye(3).to_sparse()}
-    elif isinstance(held, str):
-        held = {"X": torch.zeros(3, 2).to(getattr(torch, held))}
-    torch.save(held, tmp_path / "x.pt")
+def test_pt_without_embeddings(tmp_path, torch, content, message):
+    if content == "sparse":
+        content = {"X": torch.eye(3).to_sparse()}
+    elif isinstance(content, str):
+        content = {"X": torch.zeros(3, 2).to(getattr(torch, content))}
+    torch.save(content, tmp_path / "x.pt")
     with pytest.raises(InvalidInputError, match=message):
         open_embeddings(tmp_path / "x.pt")
 

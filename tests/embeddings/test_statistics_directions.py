@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers.simulated import moments_of, unit
 
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.moments.first_pass import ClassMoments
-from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.errors import InvalidInputError
 
 

@@ -11,7 +11,7 @@ from helpers.reference import LIMIT
 from helpers.simulated import means_of, moments_of, sample
 
 import optgeom as og
-from optgeom.embeddings.statistics.directions import class_directions
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk, excess_risk, risk_of_products
 from optgeom.errors import InvalidInputError
 

@@ -12,9 +12,9 @@ import pytest
 from helpers.families import NAMES, families, turned_family
 from helpers.simulated import long_tail, moments_of, optimum, within_of
 
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.statistics.bootstrap import null_intervals
 from optgeom.embeddings.statistics.class_noise import class_noise
-from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.pair_intervals import beyond, pair_intervals
 
 LAYOUTS = {"3000..20": (3000, 20), "60..10": (60, 10), "8..3": (8, 3)}

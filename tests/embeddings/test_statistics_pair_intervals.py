@@ -9,10 +9,10 @@ import pytest
 from helpers.families import families
 from helpers.simulated import long_tail, means_of, moments_of, optimum, sample, unit, within_of
 
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.statistics.bootstrap import cosine_draws, null_intervals, rotated, upper_quantile
 from optgeom.embeddings.statistics.class_noise import class_noise
-from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.pair_intervals import at_boundaries, beyond, curvature, pair_intervals
 from optgeom.errors import InvalidInputError
 

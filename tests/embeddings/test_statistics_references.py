@@ -12,9 +12,9 @@ from helpers.families import families
 from helpers.simulated import long_tail, means_of, moments_of, optimum, sample, turned, unit, within_of
 
 import optgeom as og
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.statistics.class_noise import class_noise
 from optgeom.embeddings.statistics.confusion import close_neighbours
-from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.reference_test import reference_test
 from optgeom.embeddings.statistics.saddle import saddle_test
 from optgeom.errors import InvalidInputError

@@ -10,10 +10,10 @@ import pytest
 from helpers.reference import simplex
 from helpers.simulated import judged, means_of, moments_of, optimum, sample, turned, unit, within_of
 
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.statistics.bootstrap import null_intervals
 from optgeom.embeddings.statistics.class_noise import class_noise
 from optgeom.embeddings.statistics.deviation import deviations
-from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.embeddings.statistics.judgement import judge
 from optgeom.embeddings.statistics.pair_intervals import beyond, pair_intervals
 from optgeom.embeddings.statistics.verdict_kinds import KINDS, VerdictKind

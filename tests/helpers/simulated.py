@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 import optgeom as og
+from optgeom.embeddings.moments.directions import Directions, class_directions
 from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.second_pass import WithinClass
 from optgeom.embeddings.statistics.bootstrap import null_intervals
 from optgeom.embeddings.statistics.class_noise import class_noise
 from optgeom.embeddings.statistics.deviation import Deviations, deviations
-from optgeom.embeddings.statistics.directions import Directions, class_directions
 from optgeom.embeddings.statistics.judgement import Judgement, judge
 from optgeom.embeddings.statistics.pair_intervals import PairIntervals, beyond, pair_intervals
 

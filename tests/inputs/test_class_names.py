@@ -51,9 +51,9 @@ def test_any_split_gives_the_names_the_codes_and_the_refusals_of_the_whole(colum
     try:
         whole = labels.encode(column, ignore)
     except og.InvalidInputError as error:
-        with pytest.raises(og.InvalidInputError) as found:
+        with pytest.raises(og.InvalidInputError) as caught:
             in_batches(column, cuts, ignore, merged)
-        assert str(found.value) == str(error)
+        assert str(caught.value) == str(error)
         return
     names, codes, notes = in_batches(column, cuts, ignore, merged)
     assert names == whole.names
@@ -76,8 +76,8 @@ def test_a_class_that_comes_late_gets_its_place():
     names = ClassNames()
     names.encode(np.array([5, 5, 3]))
     assert names.encode(np.array([3, 1])).tolist() == [0, 2]
-    found, place, _ = names.finish()
-    assert found == ("1", "3", "5") and place.tolist() == [1, 2, 0]
+    in_order, place, _ = names.finish()
+    assert in_order == ("1", "3", "5") and place.tolist() == [1, 2, 0]
 
 
 def test_a_nan_label_is_named_by_its_row_in_the_source():

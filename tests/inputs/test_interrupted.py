@@ -162,7 +162,7 @@ def test_killed_half_way(name: str, place: Path) -> None:
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert path.read_bytes() == before
-    left = [found for found in os.listdir(place) if found != name]
+    left = [entry for entry in os.listdir(place) if entry != name]
     assert len(left) == 1 and left[0].startswith(".")
     WRITERS[name](path, 1)
     assert os.listdir(place) == [name], "the next write removes what was left"

@@ -9,7 +9,7 @@ import pytest
 from helpers.simulated import means_of, moments_of, unit
 
 import optgeom as og
-from optgeom.embeddings.statistics.directions import class_directions
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.errors import InvalidInputError
 
 torch = pytest.importorskip("torch")

@@ -9,11 +9,11 @@ from typing import Any
 
 from optgeom import _checks
 from optgeom._numerics import Array
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.moments.first_pass import ClassMoments, FirstPass
 from optgeom.embeddings.moments.second_pass import SecondPass, WithinClass, from_single_pass
 from optgeom.embeddings.moments.source import Source, display_name, source_parts
 from optgeom.embeddings.moments.unit_rows import NormSpread, UnitRows
-from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.errors import OptGeomError
 from optgeom.inputs import parallel
 

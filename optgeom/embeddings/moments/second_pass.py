@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks
+from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.image_table import ImageTable
 from optgeom.embeddings.moments.source import Batch, of_source, read_batch
 from optgeom.embeddings.moments.unit_rows import unit_images
-from optgeom.embeddings.statistics.directions import class_directions
 from optgeom.errors import InvalidInputError
 from optgeom.inputs.labels import ClassNames
 

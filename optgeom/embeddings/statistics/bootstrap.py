@@ -28,8 +28,8 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array, freeze
+from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.statistics.class_noise import ClassNoise
-from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.pair_intervals import (
     PairIntervals,
     at_boundaries,

@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, freeze
+from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.moments.second_pass import WithinClass
-from optgeom.embeddings.statistics.directions import Directions
 
 SHAPE_STEPS = 20  # leaves .01 of the misfit along the mean of a class that holds .8 of the scatter
 JITTER = 1e-13  # of the trace, so that a singular covariance has a Cholesky root: adds 3e-7 of its size

@@ -26,8 +26,8 @@ import numpy.typing as npt
 
 from optgeom._numerics import Array
 from optgeom.collapse.ranges import excess_of_angles
+from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.statistics.deviation import Deviations
-from optgeom.embeddings.statistics.directions import Directions
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import first_of
 from optgeom.geometry import Geometry

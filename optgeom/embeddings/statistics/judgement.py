@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array
+from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
-from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.pair_intervals import PairIntervals
 from optgeom.embeddings.statistics.verdict_kinds import KINDS, NAMED_CLASSES, Evidence, by_pairs, listed
 

@@ -44,8 +44,8 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array, arccos_clipped, freeze
+from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.statistics.class_noise import ClassNoise
-from optgeom.embeddings.statistics.directions import Directions
 from optgeom.errors import InvalidInputError
 
 ALPHA = 0.05

@@ -25,9 +25,9 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array
+from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.statistics.bootstrap import chosen, cosine_draws, moments_of_draws, rotated
 from optgeom.embeddings.statistics.class_noise import ClassNoise
-from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.pair_intervals import FEWEST_IMAGES, matched
 from optgeom.errors import InvalidInputError
 

@@ -29,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array
+from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
-from optgeom.embeddings.statistics.directions import Directions
 from optgeom.embeddings.statistics.pair_intervals import PairIntervals
 from optgeom.wording import short
 
