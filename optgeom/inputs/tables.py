@@ -246,22 +246,14 @@ def _from_csv(path: object, text: str) -> CountsTable:
         if counts and (classes or width == 2):
             count_column = counts[0]
             class_column = classes[0] if classes else 1 - count_column
-        elif width != 2:
-            raise _wrong(
-                path,
-                rows[0][0],
-                "a header `class,count`",
-                ",".join(header),
-                "name the two columns so, or leave out the others",
+        elif width != 2 or header[1] in _LABEL_WORDS:
+            many = width != 2
+            remedy = (
+                "name the two columns so, or leave out the others"
+                if many
+                else "a list of labels goes in as labels, with --labels"
             )
-        elif header[1] in _LABEL_WORDS:
-            raise _wrong(
-                path,
-                rows[0][0],
-                "a header `class,count`",
-                ",".join(header),
-                "a list of labels goes in as labels, with --labels",
-            )
+            raise _wrong(path, rows[0][0], "a header `class,count`", ",".join(header), remedy)
         rows = rows[1:]
     elif all(len(cells) == 2 and _FILE_NAME.search(cells[0]) for _, cells in rows):
         return _count_labels([cells[1] for _, cells in rows])

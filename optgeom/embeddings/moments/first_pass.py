@@ -59,6 +59,82 @@ class ClassMoments:
     total_scatter: Array | None = None
 
 
+class _ClassSums:
+    """Sums over the images of each running class code, and of z z' over all images where `want_scatter`."""
+
+    def __init__(self, want_scatter: bool) -> None:
+        self.want_scatter = want_scatter
+        self._counts = np.empty(0, dtype=np.int64)
+        self._squares = np.empty(0)
+        self._sums = np.empty((0, 0))
+        self._scatter: Array | None = None
+
+    def grow(self, classes: int, dim: int) -> None:
+        """Room for more classes, by half again, so that classes that come one by one are not copied as often."""
+        old = len(self._sums)
+        if classes <= old:
+            return
+        more = max(classes, old * 3 // 2) - old
+        self._sums = np.concatenate([self._sums.reshape(old, dim), np.zeros((more, dim))])
+        self._counts = np.concatenate([self._counts, np.zeros(more, dtype=np.int64)])
+        self._squares = np.concatenate([self._squares, np.zeros(more)])
+
+    def add_unit_rows(self, rows: Array, codes: npt.NDArray[np.intp], weights: Array) -> None:
+        """Add images of one row each, which `weights` make unit vectors; `rows` are overwritten."""
+        self._add(rows, codes, weights)
+        counts = np.bincount(codes, minlength=len(self._counts))
+        self._counts += counts
+        self._squares += counts
+        if self.want_scatter:
+            rows *= weights[:, None]
+            self._add_scatter(rows.T @ rows)
+
+    def add_images(self, images: Array, codes: npt.NDArray[np.intp]) -> None:
+        """Add means of unit views."""
+        self._add(images, codes, np.ones(len(images)))
+        self._counts += np.bincount(codes, minlength=len(self._counts))
+        self._squares += np.bincount(codes, weights=np.einsum("ij,ij->i", images, images), minlength=len(self._counts))
+        if self.want_scatter:
+            self._add_scatter(images.T @ images)
+
+    def merge(self, other: _ClassSums, codes: npt.NDArray[np.intp]) -> None:
+        """Add the sums of `other`, whose class code k is `codes[k]` here."""
+        if codes.size and other._sums.size:
+            self._counts[codes] += other._counts[: codes.size]
+            self._squares[codes] += other._squares[: codes.size]
+            self._sums[codes] += other._sums[: codes.size]
+        if other._scatter is not None:
+            self._add_scatter(other._scatter)
+
+    def in_order(self, names: tuple[str, ...], place: npt.NDArray[np.intp]) -> ClassMoments:
+        """Moments of the classes `names`, of which running code k is number `place[k]`."""
+        size = len(names)
+        counts, squares = np.zeros(size, dtype=np.int64), np.zeros(size)
+        sums = np.zeros((size, self._sums.shape[1]))
+        counts[place], squares[place], sums[place] = self._counts[:size], self._squares[:size], self._sums[:size]
+        return ClassMoments(names, counts, sums, squares, self._scatter)
+
+    def _add(self, block: Array, codes: npt.NDArray[np.intp], weights: Array) -> None:
+        """Sums of the weighted rows of each class."""
+        from scipy.sparse import csc_array
+
+        # 32-bit indices, since scipy looks through the values of longer ones to see whether these would do.
+        columns = np.arange(codes.size + 1, dtype=np.int32)
+        codes = codes.astype(np.int32)
+        size = len(self._sums)
+        if size <= 2 * codes.size:
+            self._sums += np.asarray(csc_array((weights, codes, columns), shape=(size, codes.size)) @ block)
+        else:
+            present, inside = np.unique(codes, return_inverse=True)
+            inside = inside.astype(np.int32)
+            self._sums[present] += np.asarray(
+                csc_array((weights, inside, columns), shape=(present.size, codes.size)) @ block
+            )
+
+    def _add_scatter(self, scatter: Array) -> None:
+        self._scatter = scatter if self._scatter is None else self._scatter + scatter
+
+
 class FirstPass:
     """Sums that can be added to, merged in any order and sent between processes.
 
@@ -102,16 +178,12 @@ class FirstPass:
         self.norms = NormSpread()
         self.num_rows = 0
         self.images: ImageTable | None = None
-        self._want_scatter = total_scatter
+        self._sums = _ClassSums(total_scatter)
         self._samples = [RowSample(sample, seed, shard) for seed in seeds] if sample else []
         self._source = source
         self._shard = shard
         self._shape: tuple[int, ...] | None = None
         self._grouped = False
-        self._counts = np.empty(0, dtype=np.int64)
-        self._squares = np.empty(0)
-        self._sums = np.empty((0, 0))
-        self._scatter: Array | None = None
 
     def update(self, batch: Batch) -> None:
         """Add the rows of a batch.
@@ -132,7 +204,7 @@ class FirstPass:
             groups = None if groups is None else groups[kept]
         if not len(rows):
             return
-        self._grow(len(self.names))
+        self._sums.grow(len(self.names), rows.shape[-1])
         if groups is not None:
             self._update_groups(rows, codes, numbers, groups)
             return
@@ -153,14 +225,9 @@ class FirstPass:
         self.num_rows += other.num_rows
         for mine, theirs in zip(self._samples, other._samples, strict=True):
             mine.merge(theirs, codes)
-        self._grow(len(self.names))
-        if codes.size and other._sums.size:
-            k = codes.size
-            self._counts[codes] += other._counts[:k]
-            self._squares[codes] += other._squares[:k]
-            self._sums[codes] += other._sums[:k]
-        if other._scatter is not None:
-            self._scatter = other._scatter if self._scatter is None else self._scatter + other._scatter
+        if self._shape is not None:
+            self._sums.grow(len(self.names), self._shape[-1])
+        self._sums.merge(other._sums, codes)
         if other.images is not None:
             self.images = ImageTable(other.images.dim, self._source) if self.images is None else self.images
             self.images.merge(other.images, codes, self.names.running)
@@ -176,26 +243,19 @@ class FirstPass:
         """
         self.faults.refuse()
         names, place, _ = self.names.finish()
-        size, dim = len(names), self._sums.shape[1]
-        counts, squares, sums = np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros((size, dim))
-        total = self._of_images() if self.images is not None else self
-        counts[place], squares[place], sums[place] = total._counts[:size], total._squares[:size], total._sums[:size]
-        return ClassMoments(names, counts, sums, squares, total._scatter)
+        if self.images is None:
+            return self._sums.in_order(names, place)
+        # What each image is, the mean of its views, is known only now.
+        sums = _ClassSums(self._sums.want_scatter)
+        sums.grow(len(names), self.images.dim)
+        for images, codes in self.images.images():
+            sums.add_images(images, codes)
+        return sums.in_order(names, place)
 
     def samples(self) -> tuple[UnitRows, ...]:
         """The rows kept for each seed, with class indices as in `finish`."""
         _, place, _ = self.names.finish()
         return tuple(sample.finish(place) for sample in self._samples)
-
-    def _of_images(self) -> FirstPass:
-        """The sums over the table of images: what each of them is, is known only now."""
-        assert self.images is not None
-        total = FirstPass(total_scatter=self._want_scatter)
-        total._shape = (self.images.dim,)
-        total._grow(len(self.names))
-        for images, codes in self.images.images():
-            total._add_images(images, codes)
-        return total
 
     def _update_rows(self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any]) -> None:
         dim = rows.shape[1]
@@ -211,19 +271,13 @@ class FirstPass:
                 length[small] = row_norms(block[small])
             self._record(stored, length, numbers[part])
             weights = inverse(length)
-            self._add(block, codes[part], weights)
-            if self._want_scatter:
-                block *= weights[:, None]
-                self._add_scatter(block)
-        own = np.bincount(codes, minlength=len(self._counts))
-        self._counts += own
-        self._squares += own
+            self._sums.add_unit_rows(block, codes[part], weights)
 
     def _update_views(self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any]) -> None:
         for part in blocks(len(rows), math.prod(rows.shape[1:]), BLOCK_ENTRIES):
             images, norms = unit_images(rows[part])
             self._record(rows[part], norms, numbers[part])
-            self._add_images(images, codes[part])
+            self._sums.add_images(images, codes[part])
 
     def _update_groups(
         self, rows: npt.NDArray[Any], codes: npt.NDArray[np.intp], numbers: npt.NDArray[Any], groups: Any
@@ -241,34 +295,6 @@ class FirstPass:
             sums = unit.sum(axis=1) if rows.ndim == 3 else unit
             self.images.add([ids[k] for k in present.tolist()], inside, sums, codes[part], views, self.names.running)
 
-    def _add_images(self, images: Array, codes: npt.NDArray[np.intp]) -> None:
-        self._add(images, codes, np.ones(len(images)))
-        self._counts += np.bincount(codes, minlength=len(self._counts))
-        self._squares += np.bincount(codes, weights=np.einsum("ij,ij->i", images, images), minlength=len(self._counts))
-        if self._want_scatter:
-            self._add_scatter(images)
-
-    def _add(self, block: Array, codes: npt.NDArray[np.intp], weights: Array) -> None:
-        """Sums of the weighted rows of each class."""
-        from scipy.sparse import csc_array
-
-        # 32-bit indices, since scipy looks through the values of longer ones to see whether these would do.
-        columns = np.arange(codes.size + 1, dtype=np.int32)
-        codes = codes.astype(np.int32)
-        size = len(self._sums)
-        if size <= 2 * codes.size:
-            self._sums += np.asarray(csc_array((weights, codes, columns), shape=(size, codes.size)) @ block)
-        else:
-            present, inside = np.unique(codes, return_inverse=True)
-            inside = inside.astype(np.int32)
-            self._sums[present] += np.asarray(
-                csc_array((weights, inside, columns), shape=(present.size, codes.size)) @ block
-            )
-
-    def _add_scatter(self, images: Array) -> None:
-        scatter = images.T @ images
-        self._scatter = scatter if self._scatter is None else self._scatter + scatter
-
     def _record(self, rows: npt.NDArray[Any], norms: Array, numbers: npt.NDArray[Any]) -> None:
         self.norms.add(norms)
         self.faults.record(rows, norms, numbers, self._shard, self._source)
@@ -285,15 +311,3 @@ class FirstPass:
             raise InvalidInputError(
                 "`group_ids` must be given for all rows or for none; got batches of both kinds (add the missing ids)"
             )
-
-    def _grow(self, classes: int) -> None:
-        """Room for more classes, by half again, so that classes that come one by one are not copied as often."""
-        assert self._shape is not None or not classes
-        if self._shape is None or classes <= len(self._sums):
-            return
-        size, dim = max(classes, len(self._sums) * 3 // 2), self._shape[-1]
-        old, sums = len(self._sums), np.zeros((size, dim))
-        sums[:old] = self._sums[:old] if old else 0.0
-        self._sums = sums
-        self._counts = np.concatenate([self._counts, np.zeros(size - old, dtype=np.int64)])
-        self._squares = np.concatenate([self._squares, np.zeros(size - old)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -102,66 +102,61 @@ class NormSpread:
         return bool(self.count) and self.smallest > 1 - NORM_SLACK and self.largest < 1 + NORM_SLACK
 
 
-@dataclass
 class Faults:
-    """Rows without a direction: how many, and the first of each kind.
+    """Rows without a direction: how many of each kind ("not finite", "zero"), and the first."""
 
-    The position is (number of the shard, row, words that go before the name, the name of the source), so that the
-    smallest is the first.
-    """
-
-    not_finite: int = 0
-    zero: int = 0
-    rows: int = 0
-    first_not_finite: tuple[int, int, str, str] | None = field(default=None)
-    first_zero: tuple[int, int, str, str] | None = field(default=None)
+    def __init__(self) -> None:
+        self._rows = 0
+        self._counts = {"not finite": 0, "zero": 0}
+        # Number of the shard, row, words that go before the name, the name of the source: the smallest is the first.
+        self._first: dict[str, tuple[int, int, str, str]] = {}
 
     def record(self, rows: npt.NDArray[Any], norms: Array, numbers: npt.NDArray[Any], shard: int, source: str) -> None:
         """Add the rows whose `norms`, (b,) or (b, V), are NaN or 0; `numbers` are the rows' numbers in the source."""
-        self.rows += len(rows)
+        self._rows += len(rows)
         if norms.min(initial=1.0) > 0:  # false where there is a NaN
             return
         views = norms.reshape(len(rows), -1)
-        broken, zero = np.isnan(views).any(axis=1), (views == 0).any(axis=1)
-        for kind, faulty in (("not_finite", broken), ("zero", zero)):
+        for kind, of_views in (("not finite", np.isnan(views)), ("zero", views == 0)):
+            faulty = of_views.any(axis=1)
             if not faulty.any():
                 continue
             row = int(faulty.argmax())
-            wrong = ~np.isfinite(rows[row]) if kind == "not_finite" else views[row] == 0
+            wrong = ~np.isfinite(rows[row]) if kind == "not finite" else of_views[row]
             at = tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape)))
             view = f", view {at[0]}" if rows.ndim == 3 else ""
             words = f"row {int(numbers[row])}{view}"
-            if kind == "not_finite":
+            if kind == "not finite":
                 words = f"{float(rows[row][at])} in {words}, column {at[-1]}"
-            self._keep(kind, int(np.count_nonzero(faulty)), (shard, int(numbers[row]), words, source))
+            self._add(kind, int(np.count_nonzero(faulty)), (shard, int(numbers[row]), words, source))
 
     def merge(self, other: Faults) -> None:
-        self.rows += other.rows
-        self._keep("not_finite", other.not_finite, other.first_not_finite)
-        self._keep("zero", other.zero, other.first_zero)
+        self._rows += other._rows
+        for kind, first in other._first.items():
+            self._add(kind, other._counts[kind], first)
 
-    def _keep(self, kind: str, count: int, first: tuple[int, int, str, str] | None) -> None:
-        setattr(self, kind, getattr(self, kind) + count)
-        positions = [position for position in (getattr(self, f"first_{kind}"), first) if position is not None]
-        setattr(self, f"first_{kind}", min(positions) if positions else None)
+    def _add(self, kind: str, count: int, first: tuple[int, int, str, str]) -> None:
+        self._counts[kind] += count
+        self._first[kind] = min(first, self._first.get(kind, first))
 
     def refuse(self) -> None:
         """Raise `InvalidInputError` where a row has no direction."""
-        if self.first_not_finite is not None:
+        if "not finite" in self._first:
             raise InvalidInputError(
-                f"`embeddings` must be finite; got {_words(self.first_not_finite)}, and {self.not_finite} of "
-                f"{self.rows} rows have such a value (look where the training diverged, or leave these rows out)"
+                f"`embeddings` must be finite; got {self._described('not finite')} have such a value "
+                "(look where the training diverged, or leave these rows out)"
             )
-        if self.first_zero is not None:
+        if "zero" in self._first:
             raise InvalidInputError(
-                f"`embeddings` must have a direction in every row; got a zero vector in {_words(self.first_zero)}, "
-                f"and {self.zero} of {self.rows} rows are zero "
+                "`embeddings` must have a direction in every row; got a zero vector in "
+                f"{self._described('zero')} are zero "
                 "(look for samples that were never embedded, or leave these rows out)"
             )
 
-
-def _words(position: tuple[int, int, str, str]) -> str:
-    return position[2] + of_source(position[3])
+    def _described(self, kind: str) -> str:
+        """The first row, and how many there are."""
+        _, _, words, source = self._first[kind]
+        return f"{words}{of_source(source)}, and {self._counts[kind]} of {self._rows} rows"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -201,7 +196,7 @@ class UnitRows:
             Rows that are not (n, d), not finite or not of unit norm; codes that are not class indices; groups that
             are not one per row.
         """
-        table = as_rows(rows)
+        table = _unit_table(rows)
         classes = _class_indices(codes, table.shape[0], num_classes)
         images = None
         if groups is not None:
@@ -317,7 +312,7 @@ def normalised(rows: npt.NDArray[Any]) -> Array:
     return part
 
 
-def as_rows(rows: Any) -> npt.NDArray[Any]:
+def _unit_table(rows: Any) -> npt.NDArray[Any]:
     """(n, d) real numbers, finite, each row of unit norm to the precision of half floats."""
     table = np.asarray(rows)
     if table.dtype.kind not in "fiu" or table.ndim != 2 or table.size == 0:
