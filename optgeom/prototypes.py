@@ -89,8 +89,7 @@ def from_gram(gram: Array, dim: int | None = None) -> Array:
 
 
 def align(source: Array, target: Array) -> Array:
-    """`source` after the orthogonal map (rotation or reflection, O(d)) that brings its rows nearest to those of
-    `target`.
+    """`source` after the rotation or reflection that brings its rows nearest to those of `target`.
 
     Both are (n, d); the narrower one is padded with zeros. Returns (n, max d).
 

@@ -97,7 +97,7 @@ def _uniform_gap(program: ClassMeanProgram, gradient: Array, nu: Array) -> float
 
 
 def _shift(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[float, float, Array]:
-    """Shift that certainly makes the matrix positive semidefinite, its lowest eigenvalue, and its eigenvalues within the groups."""
+    """Shift that certainly makes a matrix positive semidefinite; its lowest eigenvalue; those within the groups."""
     eigenvalues = scipy.linalg.eigvalsh(group_matrix.symmetric_block(between, diagonal, sizes))
     rest = group_matrix.complement(between, diagonal, sizes)
     lowest = min(float(eigenvalues[0]), float(rest.min()))

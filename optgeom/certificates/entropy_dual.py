@@ -1,6 +1,7 @@
 r"""Certificate of the weighted program: a dual bound through a Bradley-Terry fit.
 
-n L(A) = max over row-stochastic P of  sum_i H(P_i) + < (P + P' - w~ - w~')/(2 tau), A >   (H the entropy of a row), so for EVERY
+n L(A) = max over row-stochastic P of  sum_i H(P_i) + < (P + P' - w~ - w~')/(2 tau), A >, H the entropy of a row, so
+for EVERY
 row-stochastic P, and every z that makes (P + P' - w~ - w~')/(2 tau) + Diag z positive semidefinite,
 
     n L* >= sum_i H(P_i) - sum_i z_i.
@@ -13,7 +14,7 @@ with the square of the error of A, where the plain duality gap converges with th
 
 The sampling program includes masses m_ik of the negatives and the anchor itself (A_ii = 1):
 
-    n L(A) = max over row-stochastic P of  sum_i [ H(P_i) + sum_k P_ik log m_ik ] + < (P + P' - w - w')/(2 tau), A >, and
+    n L(A) = max over row-stochastic P of  sum_i [ H(P_i) + sum_k P_ik log m_ik ] + < (P + P' - w - w')/(2 tau), A >,
 the diagonal of A is 1, so for EVERY row-stochastic P that is 0 where the mass is, and every z for which the
 off-diagonal part of (P + P' - w - w')/(2 tau) with z on its diagonal is positive semidefinite,
 

@@ -95,10 +95,10 @@ class ClassMeanProgram:
         return float(np.sum(np.where(weight > 0, weight * above, 0.0)))
 
     def log_gradient(self, cosines: Array) -> Array:
-        """(G, G) log of G'_ij = (lam_i pull_ij + lam_j pull_ji) / (2 tau): half the derivative in A_ij = A_ji, for one
-        pair of classes.
+        """(G, G) log of G'_ij = (lam_i pull_ij + lam_j pull_ji) / (2 tau), for one pair of classes.
 
-        -inf where a pair exerts no force, or where no pair exists (a group of one class, diagonal).
+        G' is half the derivative in A_ij = A_ji; the logarithm is -inf where a pair exerts no force, or where no pair
+        exists (a group of one class, diagonal).
         """
         log_pull = self.rows.log_pull(self.exponents(cosines)) + log_nonnegative(self.rows.anchor_weight)[:, None]
         log_pull = np.where(self.rows.count > 0, log_pull, -np.inf)
@@ -130,7 +130,7 @@ class ClassMeanProgram:
         return gradient / self.temperature
 
     def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
-        """Function from a symmetric (G, G) direction of the cosines to the derivative of G' along it, for one pair of classes."""
+        """Function from a symmetric (G, G) direction of the cosines to the derivative of G' along it."""
         product = self.rows.curvature(self.exponents(cosines))
         # Where there is no pair there is no pull, so nothing to derive.
         weight = self.rows.anchor_weight[:, None] / (2 * self.temperature) / self.temperature
@@ -191,7 +191,7 @@ class ClassMeanProgram:
 
 
 def _apart(classes: ClassDistribution, merged: npt.NDArray[np.bool_]) -> ClassGroups:
-    """One group per class in class order, except that the marked classes share one group (they coincide at the optimum)."""
+    """One group per class in class order; the marked classes, which coincide at the optimum, share one."""
     first = np.flatnonzero(~merged | (np.cumsum(merged) == 1) & merged)
     index = np.empty(classes.num_classes, dtype=np.intp)
     index[first] = np.arange(first.size)

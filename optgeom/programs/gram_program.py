@@ -39,7 +39,7 @@ class GramProgram(Protocol):
         ...
 
     def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
-        """(G, G) non-negative estimate of the derivative of each gradient entry in its own cosine, for preconditioning."""
+        """(G, G) estimate >= 0 of the derivative of each gradient entry in its own cosine, for preconditioning."""
         ...
 
     def risk_above_floor(self, cosines: Array) -> float:
@@ -53,8 +53,8 @@ class CertifiableProgram(GramProgram, Protocol):
     Attributes
     ----------
     dual : {"gradient", "linear", "entropy"}
-        "gradient": linearisation at the matrix, for forces that only push apart, with a backward error. "linear": the same
-        for a gradient of any signs. "entropy": conjugate of the log-sum-exp, whose bound
+        "gradient": linearisation at the matrix, for forces that only push apart, with a backward error. "linear": the
+        same for a gradient of any signs. "entropy": conjugate of the log-sum-exp, whose bound
         converges with the square of the error.
     gives : frozenset of str
         What solvers and certificates may use of it.

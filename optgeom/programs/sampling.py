@@ -1,5 +1,4 @@
-r"""The contrastive loss on points of a latent sphere: positive law x masses of negatives x cosine similarity, the
-anchor included.
+r"""The contrastive loss on points of a latent sphere, the anchor included: positive law x masses x cosine similarity.
 
 Points z_1..z_n stand for a continuum. With w_ij the probability that j is the positive of i, and masses m_ik of the
 negatives,

@@ -128,9 +128,9 @@ def target_spectrum(weights: Weights, temperature: float) -> Spectrum:
 
 
 def embedding(weights: Weights, temperature: float, shift: float, dim: int | None = None) -> Array:
-    """(n, dim) centred embedding with squared distances D(c), by classical scaling (Torgerson); unique up to rigid
-    motions.
+    """(n, dim) centred embedding with squared distances D(c), by classical scaling (Torgerson).
 
+    It is unique up to rigid motions.
     `dim` is the rank at c by default (1 at least); further columns are zero.
     """
     threshold = target_spectrum(weights, temperature).threshold(shift)
@@ -153,9 +153,9 @@ def classical_scaling(
 
 
 def limit_dimension(weights: Weights, temperature: float) -> tuple[int, bool]:
-    """Least dimension in which a hard scheme comes arbitrarily close to the bound, and whether it is exact (else an
-    upper bound).
+    """Least dimension in which a hard scheme comes arbitrarily close to the bound, and whether it is exact.
 
+    Where it is not exact it is an upper bound.
     Pairs of weight zero must move infinitely far apart. Where positive weights fall into components without a zero
     inside, each component is realised with its own constant and the components are moved apart along one direction.
     Otherwise n - 1 dimensions are enough: squared distances t (1 + delta 1{w_ij = 0}) - tau log w_ij are Euclidean for

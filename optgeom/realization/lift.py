@@ -31,8 +31,9 @@ def ones_first(block: Array, sizes: Sizes) -> Array:
 
 
 def tridiagonal(block: Array, sizes: Sizes) -> tuple[Array, Array]:
-    """Diagonal and off-diagonal of a tridiagonal matrix orthogonally similar to S, in a basis that starts with the ones
-    vector.
+    """Diagonal and off-diagonal of a tridiagonal matrix orthogonally similar to S.
+
+    Its basis starts with the vector of ones.
 
     In this basis S - c I + c n e1 e1' is tridiagonal for every c: one reduction serves all shifts.
     """
@@ -69,8 +70,9 @@ def rank_threshold(mean_eigenvalue: float, floor: float) -> float:
 def lift(
     block: Array, rest: Array, sizes: Sizes, index: npt.NDArray[np.intp], threshold: float, dim: int | None
 ) -> Array:
-    """(n, dim) vectors whose Gram matrix is given in group form: S on the group indicators, one number on each
-    complement.
+    """(n, dim) vectors whose Gram matrix is given in group form.
+
+    It is S on the group indicators, and one number on the complement of each group.
 
     Eigenvalues up to `threshold` are dropped. The mean of group g comes from S; its samples are placed around the mean
     on a regular simplex, at squared radius rest_g (m_g - 1)/m_g.

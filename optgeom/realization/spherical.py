@@ -129,10 +129,10 @@ def largest_temperature(weights: Weights) -> float:
 
 
 def embedding(weights: Weights, temperature: float, shift: float, dim: int | None = None) -> Array:
-    """(n, dim) unit vectors whose cosines are the target at this c: by factorisation of G(c), eigenvalues that do not
-    count dropped.
+    """(n, dim) unit vectors whose cosines are the target at this c.
 
-    Unique up to O(dim). `dim` is the rank by default; further columns are zero.
+    They come from a factorisation of G(c) without the eigenvalues that do not count for its rank. Unique up to
+    O(dim). `dim` is the rank by default; further columns are zero.
     """
     cosines = target_cosines(weights, temperature, shift)
     ones = np.ones(weights.sizes.size)

@@ -408,9 +408,9 @@ def _matched(weights: Weights, least: int, tau: float) -> str:
 
 
 def _matched_temperature(weights: Weights) -> float | None:
-    """The temperature at which cosines of the labels are the target: tau' of X-CLR; sigma^2/r^2 of y-Aware labels on a
-    sphere.
+    """The temperature at which cosines of the labels are the target.
 
+    That is tau' of X-CLR, and sigma^2/r^2 of y-Aware labels on a sphere.
     On a sphere of radius r, |y_i - y_j|^2 = 2 r^2 (1 - cos_ij), so log w_ij = (r^2/sigma^2)(cos_ij - 1); twice that in
     the paper's form.
     """

@@ -186,8 +186,9 @@ class Weights:
 
     @staticmethod
     def by_name(scheme: str, labels: Any, **parameters: Any) -> Weights:
-        """The scheme of this name: "supcon", "soft-supcon" (epsilon), "y-aware" (bandwidth, paper) or "x-clr"
-        (temperature).
+        """The scheme of this name.
+
+        "supcon", "soft-supcon" (epsilon), "y-aware" (bandwidth, paper) or "x-clr" (temperature).
 
         Parameters that are None are left at their default.
         """

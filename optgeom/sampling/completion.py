@@ -12,8 +12,9 @@ SPANS = 1e-3  # smallest singular value, relative to the largest, of vectors tha
 
 
 def is_determined(cosines: Array, seen: npt.NDArray[np.bool_]) -> bool:
-    """Whether points can be placed one after the other, which proves that this is the only matrix with its cosines at
-    the pairs seen.
+    """Whether points can be placed one after the other.
+
+    That proves that this is the only matrix with its cosines at the pairs seen.
 
     Points that all see each other have a known Gram matrix. If they span the r dimensions of `cosines`, any further
     point that sees points placed already that span them, too, is where they say: its part in their span is known, and

@@ -328,8 +328,9 @@ class Mixture(Conditional):
 
 
 def around(rng: np.random.Generator, directions: Array, kappa: Array) -> Array:
-    """(n, p) von Mises-Fisher draws around unit rows, each with its own concentration; exact rejection (Wood 1994), any
-    dimension.
+    """(n, p) von Mises-Fisher draws around unit rows, each with its own concentration.
+
+    By exact rejection (Wood 1994), in any dimension.
 
     The cosine w of p >= 2 dimensions is drawn as (1 - (1+b) y) / (1 - (1-b) y), y ~ Beta((p-1)/2, (p-1)/2), and
     accepted with the ratio of the densities; b = (p-1) / (2k + sqrt(4k^2 + (p-1)^2)), which keeps the acceptance above

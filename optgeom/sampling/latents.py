@@ -119,10 +119,9 @@ def _log_bessel(order: float, k: Array) -> Array:
 
 
 def free_square_rule(dimension: int, free: int, size: int = 200) -> tuple[Array, Array]:
-    """Gauss-Jacobi nodes and probabilities for |v|^2, the squared length of `free` < dimension coordinates of a uniform
-    unit vector.
+    """Gauss-Jacobi nodes and probabilities for |v|^2, v being `free` < dimension coordinates of a uniform unit vector.
 
-    It is a Beta(free/2, (dimension - free)/2) variable.
+    |v|^2 is a Beta(free/2, (dimension - free)/2) variable.
     """
     a, b = free / 2, (dimension - free) / 2
     if dimension > LARGEST_JACOBI:

@@ -264,9 +264,9 @@ def _result(point_set: PointSet, tau: float, rho: float, judged: Certified, solv
 
 
 def bound_cosines(program: SamplingProgram) -> Array | None:
-    """Matrix that attains the entropic bound, 0 between components that do not see each other; None where there is
-    none.
+    """Matrix that attains the entropic bound; None where there is none.
 
+    It is 0 between components that do not see each other.
     A_ij/tau = log(w_ij/m_ij) + c_i, and A_ii = 1 gives c_i.
     """
     seen = program.masses > 0

@@ -184,8 +184,7 @@ def certify_gram(
     tolerance: float = 1e-8,
     backward_tolerance: float = BACKWARD_ERROR_LIMIT,
 ) -> Certificate:
-    """Certificate of anybody's (C, C) Gram matrix, in class order: is it the optimum for these classes and this loss,
-    and how far off?
+    """Certificate of any (C, C) Gram matrix, in class order: is it the optimum for these classes and this loss?
 
     The diagonal is brought to 1 and the matrix made symmetric first; how far that and the clipping to positive
     semidefinite moved an entry is `primal_shift`.

@@ -1,5 +1,4 @@
-r"""Barrier method for weighted programs of few groups: slow, and the one that still works where hardly any pair has
-curvature.
+r"""Barrier method for weighted programs of few groups: slow, but it works where hardly any pair has curvature.
 
 Minimise n L(A) - mu log det A over matrices with unit diagonal, mu -> 0. At each minimum Z = mu A^-1 is feasible for
 the dual with A Z = mu I, so the loss is within mu of its optimum. At very low temperatures almost all softmax

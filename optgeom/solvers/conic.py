@@ -1,6 +1,8 @@
 r"""The reference solver: the class-mean program handed to CVXPY as a careful user would write it.
 
-    minimise  sum_r weight_r log sum_s exp( logs_rs + (A_{i(r,s) j(r,s)} - 1)/tau )     over  A positive semidefinite, diag A = 1.
+    minimise  sum_r weight_r log sum_s exp( logs_rs + (A_{i(r,s) j(r,s)} - 1)/tau )
+
+over A positive semidefinite with diag A = 1.
 
 Every loss of this package is such a sum: infinitely many negatives and the full batch have one row for each anchor, k
 i.i.d. negatives one row for each anchor and each vector of class counts (C(k + C - 1, C - 1) of them), weighted by its
@@ -185,7 +187,8 @@ def _log_sums(program: ClassMeanProgram, index: npt.NDArray[np.intp], limit: int
         if needed > limit:
             raise IncompatibleError(
                 f"the conic solver enumerates all class counts of {rows.counts.k} negatives, at most {limit}; "
-                f"got {_short(needed)} for {index.size} classes (use solver 'newton' or 'low-rank', or raise `enumeration_limit`)"
+                f"got {_short(needed)} for {index.size} classes (use solver 'newton' or 'low-rank', or raise "
+                "`enumeration_limit`)"
             )
         terms = _enumerated_terms(rows, index)
     else:

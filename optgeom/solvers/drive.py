@@ -139,7 +139,7 @@ class Step:
 
 
 def class_mean_steps() -> tuple[Step, ...]:
-    """Closed forms, Newton's method on the rank-one dual, then the low-rank method; the conic reference by name only."""
+    """Closed forms, Newton's method on the rank-one dual, then the low-rank method; the conic one by name only."""
     return (
         Step(ClosedForms()),
         Step(Newton(), when=_all_forces),

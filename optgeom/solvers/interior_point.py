@@ -1,6 +1,7 @@
 r"""Interior-point method for a linear program over the elliptope,
 
-    minimise <L, A>   over   A positive semidefinite, diag A = 1;      dual: maximise sum y,  Z = L - Diag y positive semidefinite.
+    minimise <L, A>   over   A positive semidefinite, diag A = 1;
+    dual:  maximise sum y,   Z = L - Diag y positive semidefinite.
 
 Each step solves Z A = mu I to first order: (Z^-1 o A) dy = 1 - mu diag(Z^-1), dA = mu Z^-1 + Z^-1 Diag(dy) A - A. Its
 answer starts the low-rank method: with one negative and no positive the second-order landscape is so flat that a start

@@ -36,7 +36,10 @@ ACCEPTED = 100.0  # times that gap, when nothing tighter is left to try at this 
 
 
 def start_factor(program: GramProgram, cosines: Array, most: int | None = None, extra: int = 3) -> Array:
-    """(G, r + 1) unit rows from a group-form matrix clipped to positive semidefinite, with `extra` columns to spare, `most` in all."""
+    """(G, r + 1) unit rows from a group-form matrix that is clipped to positive semidefinite.
+
+    There are `extra` columns to spare, and `most` in all.
+    """
     m = program.sizes.astype(np.float64)
     means = cosines.copy()
     means[np.diag_indices_from(means)] = np.where(m > 1, (1 + (m - 1) * np.diag(cosines)) / m, 1.0)
@@ -163,7 +166,10 @@ def _better(there: Certified, than: Certified) -> bool:
 
 
 def _without_slack(here: Spheres, slack: float) -> Array:
-    """Rotate to principal axes and drop the columns whose share of the Gram matrix is below `slack` (its eigenvalues have mean 1)."""
+    """Rotate to principal axes and drop the columns whose share of the Gram matrix is below `slack`.
+
+    Its eigenvalues have mean 1.
+    """
     root = np.sqrt(here.program.sizes.astype(np.float64))[:, None]
     _, singular, axes = np.linalg.svd(root * here.mean, full_matrices=False)
     kept = singular**2 > slack * max(1.0, float(singular[0] ** 2) / 10)
@@ -186,9 +192,9 @@ def local_minimum(
 
 
 def _with_descent_columns(here: Spheres, scale: float, growth: int = 2) -> Array | None:
-    """Append the most negative directions of the dual as new columns (to `growth` times as many at most); None where
-    there is none.
+    """Append the most negative directions of the dual as new columns; None where there is none.
 
+    There are then at most `growth` times as many columns.
     A direction counts when its eigenvalue is below -1e-4 of the mean force; with `scale` 0 any negative one does.
     """
     m = here.program.sizes.astype(np.float64)

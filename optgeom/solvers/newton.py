@@ -359,7 +359,7 @@ def _close(program: ClassMeanProgram, found: NewtonResult) -> Array:
 
 
 def solve_by_homotopy(program: ClassMeanProgram) -> NewtonResult:
-    """Follow proportions lam^q from the balanced simplex (q = 0) to the given classes (q = 1), with a secant predictor."""
+    """Follow proportions lam^q from the balanced simplex (q = 0) to the given classes (q = 1), by secants."""
     power, step, total = 0.0, 0.25, 0
     previous: tuple[float, NewtonResult] | None = None
     here = solve_newton(program.resampled(0.0))

@@ -67,7 +67,7 @@ LARGEST_BLOCKS = 2**25  # numbers in the row blocks, G k^2
 
 
 class _Frame:
-    """The isometry from invariant matrices without diagonal to (G, G) matrices, and from there to the two kinds of eigenspaces."""
+    """The isometry from invariant matrices without diagonal to (G, G) matrices, and to the two kinds of eigenspaces."""
 
     def __init__(self, program: WeightedProgram, caution: float) -> None:
         m = program.sizes.astype(np.float64)

@@ -13,7 +13,7 @@ COUNTS = [5000, 1500, 400, 100]
 
 
 def rows_near_the_simplex(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """The example of part I: simplex directions in 64 dimensions, moved by N(0, .035^2), 7000 rows with noise of length .1."""
+    """Simplex directions in 64 dimensions, moved by N(0, .035^2), and 7000 rows with noise of length .1."""
     rng = np.random.default_rng(seed)
     values, axes = np.linalg.eigh(simplex(4))
     means = np.zeros((4, 64))

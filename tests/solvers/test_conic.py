@@ -1,4 +1,4 @@
-"""The conic reference solver against closed forms and against Newton, with tolerances that an interior-point method can keep."""
+"""The conic solver against closed forms and Newton, with tolerances that an interior-point method can keep."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ LARGE_ROOT = [(4, 3, 2, 2), (3, 2, 2, 1), (5, 3, 2, 1), (100, 50, 49, 3)]
 
 
 def independent_centre(lam: np.ndarray) -> np.ndarray:
-    """Maximise log det on the complement of lam over symmetric A with A lam = 0 and unit diagonal, without any formula."""
+    """Maximise log det on the complement of lam over symmetric A with A lam = 0 and unit diagonal, by brute force."""
     size = lam.size
     left, right = np.triu_indices(size, 1)
     balance = np.zeros((size, left.size))
@@ -86,7 +86,7 @@ def test_analytic_centre_maximises_the_determinant(counts: tuple[int, ...]) -> N
 
 
 def test_every_branch_of_the_analytic_centre() -> None:
-    """The others are attracted, indifferent or repelled as lam_0^2 is above, equal to or below the sum of their squares."""
+    """The others attract, ignore or repel each other as lam_0^2 is above, equal to or below their sum of squares."""
     signs = {counts: og.solve(counted(*counts), UCL).gram[1, 2] for counts in LARGE_ROOT}
     assert signs[4, 3, 2, 2] < -1e-3 and signs[5, 3, 2, 1] > 1e-3
     flat = og.solve(counted(3, 2, 2, 1), UCL).gram

@@ -68,8 +68,8 @@ def procrustes_r2(rows: npt.ArrayLike, optimum: npt.ArrayLike, *, latent: str = 
     optimum : (n, q)
         y_i.
     latent : {"cosine", "euclidean"}
-        The translation b is allowed for the Euclidean latent only: on the sphere it is not a symmetry. Rows are taken as
-        they are.
+        The translation b is allowed for the Euclidean latent only: on the sphere it is not a symmetry. Rows are taken
+        as they are.
     scale : bool
         Allow a scale s >= 0; s = 1 otherwise, since the temperature fixes it.
 

@@ -234,7 +234,8 @@ def _within_slack(evidence: Evidence) -> str:
         f"within slack of the optimum: {number} of {tested} of classes {'is' if number == 1 else 'are'} off by more "
         f"than {evidence.tolerance_deg:g} degrees beyond sampling noise, but the loss hardly asks for their angles: "
         f"each costs at most {100 * costs.max():.2g} % of the way from optimal to collapsed per image of its two "
-        f"classes (slack {100 * evidence.slack:.2g} %), most for {evidence.named(pair)} (angle {pair.angle_deg:.1f}, optimal "
+        f"classes (slack {100 * evidence.slack:.2g} %), most for {evidence.named(pair)} (angle {pair.angle_deg:.1f}, "
+        "optimal "
         f"{pair.optimal_deg:.1f} degrees)."
     )
 
