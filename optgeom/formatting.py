@@ -24,6 +24,11 @@ def excerpt(text: str) -> str:
     return repr(text if len(text) <= LONGEST else text[: LONGEST - 3] + "...")
 
 
+def of_source(name: str) -> str:
+    """Words for a message that a row is of a file or another source; nothing for a source without a name."""
+    return f" of {name}" if name else ""
+
+
 def visible(text: str) -> str:
     """The same text with U+FFFD in place of characters that steer a terminal or turn the direction of writing."""
     if text.isascii() and text.isprintable():

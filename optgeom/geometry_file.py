@@ -30,7 +30,7 @@ def read_classes(document: dict[str, Any], arrays: dict[str, Any]) -> ClassDistr
         counts=None if counts is None else counts.astype(np.int64),
     )
     return ClassDistribution(
-        groups,
+        groups=groups,
         dropped=tuple(document["dropped"]),
         notes=tuple(document["class_notes"]),
         sampler_power=float(document["sampler_power"]),

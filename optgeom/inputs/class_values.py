@@ -116,7 +116,7 @@ def positive(
             )
     if array.size == 0:
         raise InvalidInputError(
-            f"`{parameter}` must have at least {at_least} entries; got none (give one number a {entry})"
+            f"`{parameter}` must have at least {at_least} entries; got none (give one number per {entry})"
         )
     if array.size < at_least:
         raise InvalidInputError(
@@ -126,10 +126,7 @@ def positive(
 
 
 def rounding(values: Any) -> float:
-    """How far a sum of 1 may be off by the rounding of the type that `values` came in.
-
-    0 for anything but narrow floats.
-    """
+    """How far the rounding of narrow floats may carry a sum of 1; 0 for values of any other type."""
     dtype = np.asarray(values).dtype if hasattr(values, "__array__") else np.dtype(np.float64)
     # Normalising in float32 leaves the sum off by a few of its roundings, which is not a mistake of the user.
     return 16 * float(np.finfo(dtype).eps) if dtype.kind == "f" and dtype.itemsize < 8 else 0.0

@@ -6,7 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -73,7 +73,7 @@ class ClassGroups:
         return self.order[start : start + int(self.sizes[group])]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ClassDistribution:
     """Proportions of C >= 2 classes, made by one of the ``from_...`` constructors.
 
@@ -108,6 +108,7 @@ class ClassDistribution:
         cls,
         counts: Iterable[float] | Mapping[str, float] | npt.ArrayLike,
         names: Sequence[str] | None = None,
+        *,
         drop_empty: bool = False,
     ) -> Self:
         """Classes from the number of samples of each.
@@ -125,18 +126,21 @@ class ClassDistribution:
         Raises
         ------
         InvalidInputError
-            A count that is not positive and finite (the message names the class), or fewer than two
-            classes.
+            A count that is not positive and finite (the message names the class), or fewer than two classes.
         """
         if isinstance(counts, Mapping):
             names = list(counts) if names is None else names
             counts = list(counts.values())
-        values, given, kept, dropped, notes = class_values.clean("counts", counts, names, drop_empty)
-        return cls(_grouped(values), dropped, notes, 1.0, given, kept)
+        cleaned = class_values.clean("counts", counts, names, drop_empty)
+        return cls._of(_grouped(cleaned.values), cleaned)
 
     @classmethod
     def from_proportions(
-        cls, proportions: Iterable[float] | npt.ArrayLike, names: Sequence[str] | None = None, drop_empty: bool = False
+        cls,
+        proportions: Iterable[float] | npt.ArrayLike,
+        names: Sequence[str] | None = None,
+        *,
+        drop_empty: bool = False,
     ) -> Self:
         """Classes from their proportions.
 
@@ -153,18 +157,28 @@ class ClassDistribution:
         InvalidInputError
             As in `from_counts`, or a sum that is not 1.
         """
-        values, given, kept, dropped, notes = class_values.clean("proportions", proportions, names, drop_empty)
+        cleaned = class_values.clean("proportions", proportions, names, drop_empty)
         with np.errstate(over="ignore"):
-            total = float(values.sum())
+            total = float(cleaned.values.sum())
         if not abs(total - 1) <= max(1e-9, class_values.rounding(proportions)):
             raise InvalidInputError(
                 f"`proportions` must sum to 1; got a sum of {total:.12g}, off by {total - 1:.3g} "
                 "(if these are counts, give them as counts)"
             )
-        return cls(_grouped(values.astype(np.float64), whole=False), dropped, notes, 1.0, given, kept)
+        return cls._of(_grouped(cleaned.values.astype(np.float64), whole=False), cleaned)
 
     @classmethod
-    def from_labels(cls, labels: Any, ignore: Sequence[int | str] = ()) -> Self:
+    def _of(cls, groups: ClassGroups, cleaned: class_values.Cleaned) -> Self:
+        return cls(
+            groups=groups,
+            dropped=cleaned.dropped,
+            notes=cleaned.notes,
+            given_names=cleaned.names,
+            given_kept=cleaned.kept,
+        )
+
+    @classmethod
+    def from_labels(cls, labels: Any, *, ignore: Sequence[int | str] = ()) -> Self:
         """Classes that occur in a column of labels, with the number of rows of each.
 
         Parameters
@@ -182,16 +196,17 @@ class ClassDistribution:
         Raises
         ------
         InvalidInputError
-            A missing or fractional label (the message names the row), several labels a row, or fewer than two classes.
+            A missing or fractional label (the message names the row), several labels per row, or fewer than two
+            classes.
         """
-        encoded = encode(labels, ignore)
+        encoded = encode(labels, ignore=ignore)
         if len(encoded.names) == 1:
             rows = int(encoded.counts[0])
             raise InvalidInputError(
                 f"no geometry with one class: all {rows} rows of `labels` have the label {encoded.names[0]!r} "
                 "(at least 2 classes are needed)"
             )
-        return cls(_grouped(encoded.counts), (), encoded.notes, 1.0, encoded.names, None)
+        return cls(groups=_grouped(encoded.counts), notes=encoded.notes, given_names=encoded.names)
 
     @classmethod
     def from_profile(cls, name: str) -> Self:
@@ -237,16 +252,16 @@ class ClassDistribution:
             )
         if lengths.sum() < 2:
             raise InvalidInputError("no geometry with one class: `sizes` sum to 1 (at least 2 classes are needed)")
-        return cls(_grouped(values, np.repeat(np.arange(values.size), lengths)))
+        return cls(groups=_grouped(values, np.repeat(np.arange(values.size), lengths)))
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], drop_empty: bool = False) -> Self:
+    def from_file(cls, path: str | os.PathLike[str], *, drop_empty: bool = False) -> Self:
         """Classes from a counts file of any kind that `optgeom.inputs.tables.read_counts` reads."""
         from optgeom.inputs import tables
 
         table = tables.read_counts(path)
         try:
-            return cls.from_counts(table.counts, table.names, drop_empty)
+            return cls.from_counts(table.counts, table.names, drop_empty=drop_empty)
         except InvalidInputError as error:
             raise InvalidInputError(f"{path}: {error}") from error
 
@@ -276,19 +291,11 @@ class ClassDistribution:
             logs = power * np.log(self.groups.proportions)
             weights = np.nan_to_num(np.exp(logs - logs.max()))
         groups = _grouped(weights, self.groups.index, whole=False)
-        return ClassDistribution(
-            groups, self.dropped, self.notes, self.sampler_power * power, self.given_names, self.given_kept
-        )
+        return replace(self, groups=groups, sampler_power=self.sampler_power * power)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (
-            self.groups,
-            self.dropped,
-            self.notes,
-            self.sampler_power,
-            self.given_names,
-            self.given_kept,
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the arrays over classes, which are made again when asked for.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __repr__(self) -> str:
         figures = f"groups={self.groups.num_groups}, imbalance_factor={self.imbalance_factor:.6g}"
@@ -306,10 +313,7 @@ class ClassDistribution:
 
     @functools.cached_property
     def counts(self) -> npt.NDArray[np.int64] | None:
-        """(C,) number of samples of each class.
-
-        None where only proportions or weights are known, and after `resample`.
-        """
+        """(C,) number of samples of each class; None after `resample`, and where only proportions are known."""
         return None if self.groups.counts is None else read_only(self.groups.counts[self.groups.index])
 
     @functools.cached_property

@@ -101,16 +101,13 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _machine() -> str:
-    """A short name of this machine.
-
-    Numbers of processes say nothing about those of another one that shares the folder.
-    """
+    """A short name of this machine, since numbers of processes mean nothing on another one that shares the folder."""
     return f"{zlib.crc32(platform.node().encode()):08x}"
 
 
 def _remove_leftovers(target: Path) -> None:
     """Remove temporary files of `target` whose process, on this machine, has ended."""
-    if os.name != "posix":  # elsewhere a signal of number 0 is not a mere question
+    if os.name != "posix":  # elsewhere signal 0 does more than ask
         return
     pattern = re.compile(rf"\.{re.escape(target.stem)}\.{_machine()}-(\d+)-[0-9a-f]{{8}}{re.escape(target.suffix)}")
     for name in os.listdir(target.parent):
@@ -124,7 +121,7 @@ def _runs(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # it is somebody else's, or no number of a process
+    except (OSError, OverflowError):  # the process of another user, or not the number of a process
         pass
     return True
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from optgeom._numerics import read_only
 from optgeom.errors import InvalidInputError
-from optgeom.formatting import first_of
+from optgeom.formatting import first_of, of_source
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
 _ONE_LABEL = "one integer or string per row"
@@ -44,7 +44,7 @@ class EncodedLabels:
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.names)).astype(np.int64)
 
 
-def encode(labels: Any, ignore: Sequence[int | str] = ()) -> EncodedLabels:
+def encode(labels: Any, *, ignore: Sequence[int | str] = ()) -> EncodedLabels:
     """Find the classes of a column of labels: one batch of `ClassNames`.
 
     Parameters
@@ -91,7 +91,7 @@ class ClassNames:
     def __init__(self, ignore: Sequence[int | str] = (), source: str = "") -> None:
         self._ignore = tuple(ignore)
         self._ignored = {str(label) for label in ignore}
-        self._of = f" of {source}" if source else ""
+        self._of = of_source(source)
         self._ids: dict[str, int] = {}  # ignored names too: all of them tell numbers from words
         self._codes = np.empty(0, dtype=np.intp)
         self._rows = np.empty(0, dtype=np.int64)

@@ -49,7 +49,7 @@ def in_batches(column, cuts, ignore, merged):
 def test_any_split_gives_the_names_the_codes_and_the_refusals_of_the_whole(column, ignore, cuts, merged):
     cuts = sorted(min(cut, len(column)) for cut in cuts)
     try:
-        whole = labels.encode(column, ignore)
+        whole = labels.encode(column, ignore=ignore)
     except og.InvalidInputError as error:
         with pytest.raises(og.InvalidInputError) as caught:
             in_batches(column, cuts, ignore, merged)

@@ -291,7 +291,7 @@ def test_millions_of_classes_stay_in_group_form():
         ([1, 2], [1, 1.5], r"`sizes` must be whole numbers of classes; got \[1.0, 1.5\]"),
         ([1, 2], [1], r"`sizes` must have one entry for each of 2 counts; got 1"),
         ([1], [1], r"no geometry with one class: `sizes` sum to 1"),
-        ([], [], r"`counts` must have at least 1 entries; got none \(give one number a block\)"),
+        ([], [], r"`counts` must have at least 1 entries; got none \(give one number per block\)"),
     ],
 )
 def test_wrong_groups(counts, sizes, message):

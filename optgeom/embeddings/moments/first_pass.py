@@ -13,7 +13,7 @@ import numpy.typing as npt
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.moments.image_table import ImageTable, distinct_ids
 from optgeom.embeddings.moments.row_sample import RowSample
-from optgeom.embeddings.moments.source import Batch, of_source, read_batch
+from optgeom.embeddings.moments.source import Batch, read_batch
 from optgeom.embeddings.moments.unit_rows import (
     BLOCK_ENTRIES,
     Faults,
@@ -25,6 +25,7 @@ from optgeom.embeddings.moments.unit_rows import (
     unit_views,
 )
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import of_source
 from optgeom.inputs.labels import ClassNames
 
 # Rows that are summed into classes at once: 8 MiB of float64 at most, which the level-3 cache holds; more rows than

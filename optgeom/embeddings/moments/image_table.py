@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks
-from optgeom.embeddings.moments.source import of_source
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import of_source
 
 MERGE_ENTRIES = 2**20  # 8 MiB: what goes at once from one table into another, or out of it
 

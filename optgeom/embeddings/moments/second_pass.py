@@ -21,9 +21,10 @@ from optgeom._numerics import Array, blocks
 from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.image_table import ImageTable
-from optgeom.embeddings.moments.source import Batch, of_source, read_batch
+from optgeom.embeddings.moments.source import Batch, read_batch
 from optgeom.embeddings.moments.unit_rows import unit_images
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import of_source
 from optgeom.inputs.labels import ClassNames
 
 MOST_FULL_ENTRIES = 2**24  # of all S_c together: 128 MiB

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import of_source
 from optgeom.inputs.labels import ClassNames
 
 
@@ -94,11 +95,6 @@ def read_batch(
                 "(check that both go together)"
             )
     return rows, codes, groups
-
-
-def of_source(name: str) -> str:
-    """Words for a message that a row or value is of a source, nothing for the empty name."""
-    return f" of {name}" if name else ""
 
 
 def display_name(source: Source) -> str:

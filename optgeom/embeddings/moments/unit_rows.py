@@ -13,8 +13,8 @@ import scipy.sparse
 
 from optgeom import _checks
 from optgeom._numerics import Array, blocks
-from optgeom.embeddings.moments.source import of_source
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import of_source
 
 # 2 MiB of float64, about the level-2 cache: a block is still there when its norms follow its conversion. Half of it
 # costs 5 % in calls.
