@@ -66,3 +66,12 @@ def to_json(value: Any) -> Any:
     if hasattr(value, "tolist"):  # numpy arrays and numbers, without importing numpy here
         return to_json(value.tolist())
     raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def short(name: str, width: int = 24) -> str:
+    """`name` in one line of at most `width` characters, cut in the middle: class names often differ at the end only."""
+    text = " ".join(name.split()) or "(no name)"
+    if len(text) <= width:
+        return text
+    head = (width - 2) // 2
+    return f"{text[:head].rstrip()}..{text[len(text) - (width - 2 - head) :].lstrip()}"

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from optgeom.formatting import short
 from optgeom.geometry import Geometry
 
 
@@ -15,15 +16,6 @@ def simplex_angle_deg(num_classes: int) -> float:
     What every pair has when all classes are equally frequent.
     """
     return math.degrees(math.acos(-1.0 / (num_classes - 1)))
-
-
-def short(name: str, width: int = 24) -> str:
-    """`name` in one line of at most `width` characters, cut in the middle: class names often differ at the end only."""
-    text = " ".join(name.split()) or "(no name)"
-    if len(text) <= width:
-        return text
-    head = (width - 2) // 2
-    return f"{text[:head].rstrip()}..{text[len(text) - (width - 2 - head) :].lstrip()}"
 
 
 def describe_regime(geometry: Geometry) -> str:

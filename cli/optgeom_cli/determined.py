@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from optgeom.formatting import first_of
+from optgeom.formatting import first_of, short
 from optgeom.progress import progress_bar
-from optgeom.wording import short
 
 if TYPE_CHECKING:
     from optgeom.collapse.ranges import PairRange, Ranges, SlackNeeded

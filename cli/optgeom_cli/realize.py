@@ -126,7 +126,7 @@ def realize(
                 constant=constant,
             )
     except NotCertifiedError as error:
-        realization, failure, out, plot = error.geometry, error, None, None
+        realization, failure, out, plot = error.result, error, None, None
     if out is not None:
         _write(realization, out, dim)
     if plot is not None:

@@ -112,7 +112,7 @@ def recover(
                 tolerance=tolerance,
             )
     except NotCertifiedError as error:
-        recovery, failure = error.geometry, error
+        recovery, failure = error.result, error
     written = plot if failure is None else None
     if written is not None:
         from optgeom.plotting import save_figure

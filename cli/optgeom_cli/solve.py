@@ -123,9 +123,11 @@ def solve(
     failure: NotCertifiedError | None = None
     try:
         with working(f"solving {classes.num_classes} classes"):
-            geometry = optgeom.solve(classes, chosen, dim, solver, tolerance, backward_tolerance)
+            geometry = optgeom.solve(
+                classes, chosen, dim=dim, solver=solver, tolerance=tolerance, backward_tolerance=backward_tolerance
+            )
     except NotCertifiedError as error:
-        geometry, failure, targets = error.geometry, error, []
+        geometry, failure, targets = error.result, error, []
     _write(geometry, targets, dim)
     margin, margin_line = _collapse_margin(classes, chosen)
     determined = _determine(geometry, slack, whole, saddles, failed=failure is not None)

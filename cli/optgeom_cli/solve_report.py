@@ -11,9 +11,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from optgeom.formatting import first_of
+from optgeom.formatting import first_of, short
 from optgeom.geometry import Geometry, Pair
-from optgeom.wording import describe_certificate, describe_regime, short, simplex_angle_deg
+from optgeom.wording import describe_certificate, describe_regime, simplex_angle_deg
 from optgeom_cli.determined import Determined
 from optgeom_cli.output import page, summary_table
 

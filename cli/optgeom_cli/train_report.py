@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from optgeom.formatting import short
 from optgeom.losses import Loss
-from optgeom.wording import short
 from optgeom_cli.output import print_summary
 
 SHOWN_NAMES = 5

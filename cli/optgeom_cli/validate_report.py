@@ -12,7 +12,7 @@ from rich.text import Text
 
 from optgeom.embeddings.metrics.metric import Metric
 from optgeom.embeddings.result import Validation
-from optgeom.wording import short
+from optgeom.formatting import short
 from optgeom_cli.output import page, summary_table
 
 SHOWN_PAIRS = 5

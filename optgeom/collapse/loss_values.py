@@ -256,7 +256,7 @@ def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scal
     except NotCertifiedError as error:
         # The value needs less than the geometry does: a small duality gap proves it even where the objective is too
         # flat for cosines.
-        geometry = error.geometry
+        geometry = error.result
         if not geometry.certificate.gap <= VALUE_GAP * geometry.certificate.scale:
             raise
         notes.append("the loss is so flat here that the optimal value is proved, but not the geometry that attains it")

@@ -263,7 +263,7 @@ def _solve_cell(cell: Cell) -> Row:
         row["threshold_log_odds"], row["threshold_imbalance"] = setting.threshold
         row.update(_result(solve(cell.build_classes(), setting.build_loss(), tolerance=setting.tolerance)))
     except NotCertifiedError as error:
-        row.update(_result(error.geometry), error=_line(error))
+        row.update(_result(error.result), error=_line(error))
     # A scan may run for hours: whatever goes wrong in one cell, memory or a bug, is a row with its reason and not the
     # end of it.
     except Exception as error:

@@ -79,7 +79,7 @@ class ReferenceChoice:
                 raise InvalidInputError(f"no geometry with one class: {came} (at least 2 classes are needed)")
             classes = ClassDistribution.from_counts(moments.counts, moments.names).resample(self.sampler_power)
         return Reference(
-            geometry=solve(classes, loss, dim),
+            geometry=solve(classes, loss, dim=dim),
             loss=loss,
             origin=self.origin,
             own_counts=self.classes is None,
@@ -139,4 +139,4 @@ def _in_dimension(geometry: Geometry, loss: Loss | None, dim: int, origin: str) 
             f"solve(..., dim={dim}))"
         )
     note = f"{origin} has rank {geometry.rank}: solved again for {dim} dimension{'' if dim == 1 else 's'}"
-    return Reference(geometry=solve(geometry.classes, loss, dim), loss=loss, origin=origin, notes=(note,))
+    return Reference(geometry=solve(geometry.classes, loss, dim=dim), loss=loss, origin=origin, notes=(note,))

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, arccos_clipped
+from optgeom.formatting import short
 from optgeom.geometry import Geometry
 from optgeom.plotting import figures, prototypes
 from optgeom.plotting.figures import BLACK, BLUE, GREY, ORANGE
-from optgeom.wording import describe_certificate, describe_regime, short, simplex_angle_deg
+from optgeom.wording import describe_certificate, describe_regime, simplex_angle_deg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,11 @@ import numpy as np
 
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import short
 from optgeom.geometry import Geometry
 from optgeom.plotting import figures
 from optgeom.plotting.figures import BLACK, BLUE, GREEN, GREY, ORANGE
 from optgeom.prototypes import from_gram
-from optgeom.wording import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import short
 from optgeom.geometry import Geometry
 from optgeom.plotting import figures
 from optgeom.plotting.figures import BLACK, BLUE, GREY, ORANGE
-from optgeom.wording import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

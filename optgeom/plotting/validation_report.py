@@ -11,12 +11,12 @@ from typing import Any
 
 from optgeom.embeddings.result import Validation
 from optgeom.errors import MissingDependencyError
-from optgeom.formatting import finite, visible
+from optgeom.formatting import finite, short, visible
 from optgeom.inputs import files
 from optgeom.plotting import figures
 from optgeom.plotting import validation as pictures
 from optgeom.plotting.inline_svg import inline_svg
-from optgeom.wording import describe_certificate, describe_regime, short, simplex_angle_deg
+from optgeom.wording import describe_certificate, describe_regime, simplex_angle_deg
 
 SHOWN_CLASSES = 100
 NAME_WIDTH = 60  # characters of a class name in a table

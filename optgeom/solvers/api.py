@@ -28,6 +28,7 @@ LIMITED = "low-rank, dimension limited"
 def solve(
     classes: ClassDistribution,
     loss: Loss,
+    *,
     dim: int | None = None,
     solver: str = "auto",
     tolerance: float = 1e-8,
@@ -74,14 +75,8 @@ def solve(
     Nguyen, Aeron, Brown, Ishwar 2026, arXiv 2605.11291 (the program, theorem 3 on equal classes).
     """
     began = time.perf_counter()
-    if not isinstance(classes, ClassDistribution):
-        raise InvalidInputError(
-            f"`classes` must be a ClassDistribution; got {type(classes).__name__} (ClassDistribution.from_counts(...))"
-        )
-    if not isinstance(loss, Loss):
-        raise InvalidInputError(
-            f"`loss` must be a loss; got {type(loss).__name__} (for example SupCon(temperature=0.1))"
-        )
+    classes = _checks.instance("classes", classes, ClassDistribution, "ClassDistribution.from_counts(...)")
+    loss = _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
     _checks.choice("solver", solver, choices.Solver)
     _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-8")
     _checks.real("backward_tolerance", backward_tolerance, above=0.0, hint="the default is 1e-8")
@@ -181,6 +176,7 @@ def certify_gram(
     gram: Array,
     classes: ClassDistribution,
     loss: Loss,
+    *,
     tolerance: float = 1e-8,
     backward_tolerance: float = BACKWARD_ERROR_LIMIT,
 ) -> Certificate:

@@ -192,7 +192,7 @@ def train_features(
                 "`resume` goes with runs on random batches; got it for the exact objective, which takes seconds "
                 "(start it again)"
             )
-        geometry = solve(classes, loss, dim)
+        geometry = solve(classes, loss, dim=dim)
         records: list[dict[str, Any]] = []
 
         def watch(step: int, risk: float, gram: Array) -> None:
@@ -211,7 +211,7 @@ def train_features(
         )
     # Before the solver, which may take longer: a loss that cannot be sampled is refused at once.
     loss.class_batches(classes, anchors=anchors)
-    geometry = solve(classes, loss, dim)
+    geometry = solve(classes, loss, dim=dim)
     task = ClassMeanTask(classes, loss, geometry=geometry, dim=size, anchors=anchors, seed=settings.seed)
     finished = Loop(task, settings, folder=folder, progress=progress).run(resume)
     means = task.module().detach().cpu()

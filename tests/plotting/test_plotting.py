@@ -273,8 +273,8 @@ def test_text_of_ticks():
 
 
 def test_names_are_cut_in_the_middle():
-    assert wording.short("a b", 5) == "a b" and wording.short("") == "(no name)"
-    assert wording.short("abcdefghij", 8) == "abc..hij" and wording.short(" two\n lines ") == "two lines"
+    assert formatting.short("a b", 5) == "a b" and formatting.short("") == "(no name)"
+    assert formatting.short("abcdefghij", 8) == "abc..hij" and formatting.short(" two\n lines ") == "two lines"
 
 
 def test_losses_in_words():

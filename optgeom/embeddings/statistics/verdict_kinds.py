@@ -32,7 +32,7 @@ from optgeom._numerics import Array
 from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.pair_intervals import PairIntervals
-from optgeom.wording import short
+from optgeom.formatting import short
 
 Mask = npt.NDArray[np.bool_]  # (C, C), above the diagonal: some pairs of classes
 
