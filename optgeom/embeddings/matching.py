@@ -62,7 +62,7 @@ class Matching:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
 
-def match_names(learned: Sequence[str], optimal: Sequence[str], ignore_extra: bool = False) -> Matching:
+def match_names(learned: Sequence[str], optimal: Sequence[str], *, ignore_extra: bool = False) -> Matching:
     """Match classes by name.
 
     Parameters

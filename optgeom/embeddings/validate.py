@@ -243,7 +243,7 @@ def _compared(reader: _Reader, choice: ReferenceChoice, match: str, ignore_extra
         means = np.asarray(moments.sums / moments.counts[:, None])
         matching = match_shapes(moments.names, moments.counts, means, geometry)
     else:
-        matching = match_names(moments.names, geometry.names, ignore_extra)
+        matching = match_names(moments.names, geometry.names, ignore_extra=ignore_extra)
     extra = {moments.names[c]: int(moments.counts[c]) for c in matching.extra}
     ignored = collected.ignored
     if extra and reader.source.re_readable:

@@ -114,7 +114,7 @@ def empirical_risk(
     given = np.asarray(proportions if proportions is not None else counts if counts is not None else [])
     if num_classes is None and given.ndim == 1 and given.size:
         num_classes = given.size
-    unit = UnitRows.of(rows, codes, num_classes, groups)
+    unit = UnitRows.of(rows, codes, num_classes=num_classes, groups=groups)
     lam = _positive("proportions", proportions, unit)
     share = unit.image_counts / unit.image_counts.sum() if lam is None else lam / lam.sum()
     images = _positive("counts", counts, unit)

@@ -214,7 +214,7 @@ def sample_metrics(
     penalties); Mildenberger, Hager, Rueckert, Menten 2025, arXiv 2503.17024 (SAA, CAC); Papyan, Han, Donoho 2020, arXiv
     2008.08186 (nearest class mean, NC4).
     """
-    unit = UnitRows.of(rows, codes, num_classes, groups)
+    unit = UnitRows.of(rows, codes, num_classes=num_classes, groups=groups)
     if unit.n < 2:
         raise InvalidInputError(f"`rows` must be at least 2; got {unit.n} (pairs of distinct rows are compared)")
     if temperature is not None:

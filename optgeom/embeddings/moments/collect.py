@@ -140,12 +140,12 @@ def collect(
     _, place, notes = first.names.finish()
     if first.images is not None:
         # All images are in memory: the second pass is over them, whether the source can be read again or not.
-        second = SecondPass(moments, ignore, display_name(source))
+        second = SecondPass(moments, ignore=ignore, source=display_name(source))
         second.update_images(first.images, place)
         within = second.finish()
     elif twice:
         again = replace(reading, moments=moments, directions=class_directions(moments).vectors)
-        total = SecondPass(moments, ignore, display_name(source), again.directions)
+        total = SecondPass(moments, ignore=ignore, source=display_name(source), directions=again.directions)
         second = _merged(_run(_read_second, again, units, workers, dask), total)
         within = second.finish()
     else:
@@ -233,7 +233,7 @@ def _read_first(reading: _Reading, unit: _Unit) -> FirstPass:
 
 def _read_second(reading: _Reading, unit: _Unit) -> SecondPass:
     assert reading.moments is not None
-    state = SecondPass(reading.moments, reading.ignore, directions=reading.directions)
+    state = SecondPass(reading.moments, ignore=reading.ignore, directions=reading.directions)
     for source in unit.shards:
         state.begin(display_name(source))
         for batch in source.batches(reading.rows or _rows_at_once(source)):

@@ -75,7 +75,12 @@ class SecondPass:
     """
 
     def __init__(
-        self, moments: ClassMoments, ignore: Sequence[int | str] = (), source: str = "", directions: Array | None = None
+        self,
+        moments: ClassMoments,
+        *,
+        ignore: Sequence[int | str] = (),
+        source: str = "",
+        directions: Array | None = None,
     ) -> None:
         size, dim = moments.sums.shape
         self._ignore = tuple(ignore)

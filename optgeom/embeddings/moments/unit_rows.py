@@ -187,7 +187,7 @@ class UnitRows:
     cut: int = 0
 
     @classmethod
-    def of(cls, rows: Any, codes: Any, num_classes: int | None = None, groups: Any = None) -> Self:
+    def of(cls, rows: Any, codes: Any, *, num_classes: int | None = None, groups: Any = None) -> Self:
         """Check and wrap.
 
         Raises

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from optgeom.embeddings.readers.arrow_tables import RaggedError, need_pyarrow, size_of, to_block
@@ -26,7 +26,7 @@ _DELIMITERS = ("\t", ",", ";")
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CsvContent:
     """A CSV file with known columns, whose rows begin after `skip` lines; labels are text, as in all text files."""
 
@@ -143,7 +143,7 @@ class CsvContent:
         return None
 
 
-def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvContent:
+def open_csv(path: str, wanted: Wanted) -> CsvContent:
     """Read the first lines of a CSV or TSV file and find its columns.
 
     Parameters
@@ -153,8 +153,6 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
         semicolons.
     wanted : Wanted
         What the user named.
-    labels_apart : bool
-        Whether labels come from elsewhere; a file without a header line then holds only numbers of the embeddings.
     """
     need_pyarrow("CSV")
     delimiter = "\t" if path.lower().endswith(".tsv") else ","
@@ -164,16 +162,20 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
         delimiter = next((mark for mark in _DELIMITERS if mark in cells[0]), delimiter)
         cells, skip = _first_cells(path, delimiter)
     if all(is_number(cell.strip()) for cell in cells) and not _is_range(cells):
-        if not labels_apart:
+        if not wanted.labels_apart:
             raise InvalidInputError(
                 f"{path}: line 1 must be a header with the names of the columns; got {len(cells)} numbers "
                 "(name them embedding_0, embedding_1, ... and labels, or give `labels` apart if all columns are "
                 "embeddings)"
             )
         names = tuple(str(number) for number in range(len(cells)))
-        return CsvContent(path, delimiter, names, 0, Layout(names, False, None, None), len(names))
+        return CsvContent(
+            path=path, delimiter=delimiter, columns=names, skip=0, layout=Layout(names, whole=False), size=len(names)
+        )
     names = tuple(cell.strip() for cell in cells)
-    probe = CsvContent(path, delimiter, names, skip, Layout(names, True, None, None), 0)
+    probe = CsvContent(
+        path=path, delimiter=delimiter, columns=names, skip=skip, layout=Layout(names, whole=True), size=0
+    )
     first = probe.first_row()
     if not first:
         raise no_rows(path)
@@ -184,7 +186,7 @@ def open_csv(path: str, wanted: Wanted, *, labels_apart: bool = False) -> CsvCon
     )
     size = sizes[layout.vectors[0]] if layout.whole else len(layout.vectors)
     assert size is not None
-    return CsvContent(path, delimiter, names, skip, layout, size)
+    return replace(probe, layout=layout, size=size)
 
 
 def _check_decimals(path: str, delimiter: str, cells: Iterable[str]) -> None:

@@ -43,11 +43,21 @@ class OfHeader:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Names that the user gave, for arrays or columns; None where they are to be found."""
+    """Names that the user gave, for arrays or columns; None where they are to be found.
+
+    With `labels_apart`, labels come from elsewhere: a text file without a header then holds only numbers of the
+    embeddings.
+    """
 
     vector: str | None = None
     label: str | None = None
     group: str | None = None
+    labels_apart: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that were given."""
+        return tuple(name for name in (self.vector, self.label, self.group) if name is not None)
 
 
 @dataclass(frozen=True)
@@ -158,8 +168,8 @@ class Layout:
 
     vectors: tuple[str, ...]
     whole: bool
-    label: str | None
-    group: str | None
+    label: str | None = None
+    group: str | None = None
 
     @property
     def names(self) -> list[str]:

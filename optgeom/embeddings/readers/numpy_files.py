@@ -42,8 +42,8 @@ class NpyContent(OfHeader):
 
 def open_npy(path: str, wanted: Wanted) -> NpyContent:
     """Read and check the header of an `.npy` file of embeddings."""
-    if wanted != Wanted():
-        given = ", ".join(repr(name) for name in (wanted.vector, wanted.label, wanted.group) if name is not None)
+    if wanted.names:
+        given = ", ".join(map(repr, wanted.names))
         raise InvalidInputError(
             f"{path}: an .npy file has no columns to choose from; got {given} (give `labels` and `group_ids`)"
         )

@@ -22,7 +22,7 @@ from optgeom.errors import InvalidInputError
 from optgeom.inputs.files import open_regular
 from optgeom.inputs.tables import LABEL_COLUMNS, read_labels
 
-KINDS: dict[str, Callable[..., Content]] = {
+KINDS: dict[str, Callable[[str, Wanted], Content]] = {
     ".npy": open_npy,
     ".npz": open_npz,
     ".pt": torch_files.open_torch,
@@ -161,7 +161,6 @@ def open_embeddings(
         pyarrow or PyTorch is needed and not there.
     """
     name = os.fspath(path)
-    wanted = Wanted(vector_column, label_column, group_column)
     if labels is not None and label_column is not None:
         raise InvalidInputError(
             f"{name}: `labels` and `label_column` must not both be given; got {label_column!r} (give one of them)"
@@ -172,6 +171,7 @@ def open_embeddings(
         )
     if labels is None and label_column is None:
         labels = labels_in(name)
+    wanted = Wanted(vector_column, label_column, group_column, labels_apart=labels is not None)
     apart = [
         file
         for given in (labels, group_ids)
@@ -179,7 +179,7 @@ def open_embeddings(
         for file in matches(os.fspath(given))
     ]
     files = embedding_files(name, apart)
-    parts = [_open_file(file, wanted, labels is not None) for file in files]
+    parts = [_open_file(file, wanted) for file in files]
     label_pieces = _pieces("`labels`", labels, parts)
     group_pieces = _pieces("`group_ids`", group_ids, parts)
     opened = tuple(
@@ -189,7 +189,7 @@ def open_embeddings(
     return opened[0] if len(opened) == 1 else ShardedSource(name, opened)
 
 
-def _open_file(path: str, wanted: Wanted, labels_apart: bool) -> FileSource:
+def _open_file(path: str, wanted: Wanted) -> FileSource:
     if not os.path.exists(path):
         raise InvalidInputError(f"cannot read the embeddings file {path}: it does not exist (check the path)")
     try:
@@ -197,9 +197,8 @@ def _open_file(path: str, wanted: Wanted, labels_apart: bool) -> FileSource:
     except OSError as error:
         raise unreadable(path, error) from error
     if os.path.basename(path) in projector.NAMES:
-        return projector.open_projector(path, wanted, labels_apart=labels_apart)
-    opener = KINDS[suffix(path)]
-    return FileSource(open_csv(path, wanted, labels_apart=labels_apart) if opener is open_csv else opener(path, wanted))
+        return projector.open_projector(path, wanted)
+    return FileSource(KINDS[suffix(path)](path, wanted))
 
 
 def _pieces(what: str, given: Any, parts: list[FileSource]) -> list[npt.NDArray[Any] | None]:

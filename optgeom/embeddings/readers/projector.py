@@ -18,23 +18,16 @@ from optgeom.inputs.tables import LABEL_COLUMNS, read_text
 NAMES = ("vectors.tsv", "tensors.tsv")
 
 
-def open_projector(path: str, wanted: Wanted, *, labels_apart: bool) -> FileSource:
-    """Read the metadata and count the vectors.
+def open_projector(path: str, wanted: Wanted) -> FileSource:
+    """Count the vectors, which have no header line, and read the columns `wanted` of the metadata.
 
-    Parameters
-    ----------
-    path : str
-        The vectors, without a header line.
-    wanted : Wanted
-        Columns of the metadata.
-    labels_apart : bool
-        Whether labels come from elsewhere; the metadata is then read for `wanted` only.
+    Where labels come from elsewhere and no column is named, the metadata is not read.
     """
-    content = open_csv(path, Wanted(), labels_apart=True)
+    content = open_csv(path, Wanted(labels_apart=True))
     with open(path, "rb") as file:
         content = replace(content, num_rows=sum(1 for line in file if line.strip()))
     metadata = Path(path).with_name("metadata.tsv")
-    if not metadata.exists() or (labels_apart and wanted == Wanted()):
+    if not metadata.exists() or (wanted.labels_apart and not wanted.names):
         return FileSource(content)
     labels, groups = _metadata(metadata, path, content.num_rows or 0, wanted)
     return FileSource(content, labels, groups)
