@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optgeom as og
-from optgeom import errors, wording
+from optgeom import errors, formatting, wording
 from optgeom.plotting import figures, plot_angles, plot_geometry, plot_gram, plot_prototypes, plot_spectrum, save_figure
 
 matplotlib = pytest.importorskip("matplotlib")
