@@ -430,6 +430,16 @@ def test_files_that_are_no_scan_are_left_alone(content, message, serial, tmp_pat
     assert file.read_bytes() == bad
 
 
+@pytest.mark.parametrize(
+    "text", [" blanks around ", "# no comment", 'a "quote", a comma', "a\u2028separator", "a\ttab"]
+)
+def test_text_of_a_cell_stays_as_it_is(text, serial, tmp_path):
+    """Tables that people write are stripped and may have comments; those of scans are not and have none."""
+    row = {**serial.rows[0], "loss": text, "error": text, "parameters": '{"name": "own"}'}
+    Scan([row]).save(tmp_path / "scan.csv")
+    assert Scan.load(tmp_path / "scan.csv").rows == [row]
+
+
 def test_parquet_that_is_none(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "scan.parquet").write_text("loss,sampling\n")
