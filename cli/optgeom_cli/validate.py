@@ -62,6 +62,14 @@ def validate(
             "collapsed loss, per image of the two classes; 0: all count.",
         ),
     ] = 1e-3,
+    unseen: Annotated[
+        float,
+        typer.Option(
+            "--unseen",
+            metavar="SHARE",
+            help="Share of a class that may be of a kind that its images do not show; 0: the images show all kinds.",
+        ),
+    ] = 0.05,
     group_ids: Annotated[
         str | None,
         typer.Option(
@@ -145,6 +153,7 @@ def validate(
             None if class_options.labels is None else str(class_options.labels),
             tolerance_deg=tolerance_deg,
             slack=slack,
+            unseen_share=unseen,
             group_ids=group_ids,
             ignore_labels=class_options.ignore_label or (),
             ignore_extra=ignore_extra,

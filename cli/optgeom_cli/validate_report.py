@@ -47,6 +47,8 @@ def _summary(validation: Validation) -> Iterable[tuple[str, str]]:
             "Max angle error",
             f"{error:.2f} degrees, between {reach[0]:.2f} and {reach[1]:.2f} (all pairs together, 95 %)",
         )
+    if validation.reference is not None and validation.reference.two_geometries:
+        yield "All angles", validation.reference.sentence()
     r2 = validation.metrics["class_r2"]
     yield "Class r2", _value(r2)
     yield "Excess risk", _excess(validation)

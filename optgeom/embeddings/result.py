@@ -14,6 +14,7 @@ from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk
 from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, Judgement
 from optgeom.embeddings.statistics.pair_intervals import PairIntervals
+from optgeom.embeddings.statistics.reference_test import ReferenceTest
 from optgeom.formatting import finite, to_json
 from optgeom.geometry import Geometry
 
@@ -103,6 +104,9 @@ class Validation:
         Share of the loss range, per image of the two classes, up to which the loss hardly asks for an angle.
     own_excess : (C, C) or None
         What each pair that is off by more than the tolerance costs at least, in the same units; nan elsewhere.
+    reference : ReferenceTest or None
+        The optimum beside the balanced simplex, all angles at once; None without a certified optimum, without two
+        classes of images enough, or in fewer dimensions than a simplex needs.
     own_counts : bool
         The proportions are those of the embeddings themselves, since the training counts were not given.
     matching : {"names", "hungarian"}
@@ -140,6 +144,7 @@ class Validation:
     optimum_from: str
     slack: float = DEFAULT_SLACK
     own_excess: Array | None = None
+    reference: ReferenceTest | None = None
     own_counts: bool = False
     matching: str = "names"
     matched: Mapping[str, str] = field(default_factory=dict)
@@ -206,6 +211,8 @@ class Validation:
             "excess_risk": self.excess_risk.as_dict(),
             "judgement": self.judgement.as_dict(self.names),
             "slack": self.slack,
+            "reference_verdict": None if self.reference is None else self.reference.verdict,
+            "reference": None if self.reference is None else self.reference.as_dict(),
             "pairs": [
                 {**pair.as_dict(self.names), "own_excess": self._own_excess(pair)} for pair in self.worst_pairs(pairs)
             ],
@@ -229,6 +236,7 @@ class Validation:
             "intervals": {
                 "alpha": self.intervals.alpha,
                 "pairs": self.intervals.num_pairs,
+                "unseen_share": self.intervals.unseen,
                 "source": self.intervals.source,
             },
             "spectrum": {"learned": self.learned_spectrum.tolist(), "optimal": self.optimal_spectrum.tolist()},

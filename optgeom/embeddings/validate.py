@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from optgeom import _checks, choices
 from optgeom._numerics import Array
+from optgeom.embeddings.assessment import Assessment, assess
 from optgeom.embeddings.matching import Matching, match_names, match_shapes
 from optgeom.embeddings.measures import METRICS, Embedding
 from optgeom.embeddings.moments.collect import Collected, collect
-from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.moments.first_pass import ClassMoments
 from optgeom.embeddings.moments.row_sample import sample_rows
 from optgeom.embeddings.moments.second_pass import WithinClass
@@ -27,13 +27,9 @@ from optgeom.embeddings.readers.in_memory import as_source
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.embeddings.reference import Reference, ReferenceChoice, choose_reference
 from optgeom.embeddings.result import ClassRow, Validation
-from optgeom.embeddings.statistics.bootstrap import null_intervals
-from optgeom.embeddings.statistics.class_noise import class_noise
 from optgeom.embeddings.statistics.dependent_rows import NearestInClass, query_rows, row_groups
-from optgeom.embeddings.statistics.deviation import deviations
-from optgeom.embeddings.statistics.excess_risk import own_excess
-from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLERANCE_DEG, Judgement, judge
-from optgeom.embeddings.statistics.pair_intervals import beyond, pair_intervals
+from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLERANCE_DEG, Judgement
+from optgeom.embeddings.statistics.pair_intervals import UNSEEN, checked_unseen
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import finite, first_of
 from optgeom.geometry import Geometry
@@ -58,6 +54,7 @@ def validate(
     loss: Loss | None = None,
     tolerance_deg: float = DEFAULT_TOLERANCE_DEG,
     slack: float = DEFAULT_SLACK,
+    unseen_share: float = UNSEEN,
     group_ids: Any = None,
     ignore_labels: int | str | Sequence[int | str] = (),
     ignore_extra: bool = False,
@@ -97,6 +94,8 @@ def validate(
     slack : float
         >= 0: share of the loss range (collapsed minus optimal risk), per image of the two classes of a pair, up to
         which an angle that is off counts as one that the loss hardly asks for. 0 lets every pair count.
+    unseen_share : float
+        In [0, 1): share of a class that may be of a kind that its images do not show. 0 takes the images to show all.
     group_ids : array-like of shape (n,), or path, optional
         Id of the image that a row is a view of.
     ignore_labels : int, str, or sequence of them
@@ -144,6 +143,7 @@ def validate(
     slack = _checks.real(
         "slack", slack, at_least=0.0, hint="a share of the loss range; 1e-3 is usual, 0 switches it off"
     )
+    unseen_share = checked_unseen(unseen_share, "unseen_share")
     _checks.choice("match", match, choices.Match)
     seed = _checks.integer("seed", seed, at_least=0)
     choice = choose_reference(geometry, classes, loss, sampler_power)
@@ -155,7 +155,16 @@ def validate(
     source = _opened(embeddings, labels, group_ids, columns)
     reader = _Reader(source, _ignored(ignore_labels), workers, dask, batch_rows, seed)
     compared = _compared(reader, choice, match, ignore_extra)
-    return _validation(reader, compared, tolerance_deg, slack, match, began)
+    return _validation(reader, compared, _Options(tolerance_deg, slack, unseen_share), match, began)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What counts as a difference."""
+
+    tolerance_deg: float
+    slack: float
+    unseen_share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,40 +289,28 @@ def _chosen(collected: Collected, order: npt.NDArray[np.intp], names: tuple[str,
     return replace(collected, moments=chosen, within=part, samples=(sample,))
 
 
-def _validation(
-    reader: _Reader, compared: _Compared, tolerance_deg: float, slack: float, match: str, began: float
-) -> Validation:
+def _validation(reader: _Reader, compared: _Compared, options: _Options, match: str, began: float) -> Validation:
     """Judge and measure."""
     collected, reference, places = compared.collected, compared.reference, compared.matching.optimal
     geometry, moments = reference.geometry, collected.moments
-    optimal = np.asarray(geometry.gram)[np.ix_(places, places)]
-    directions = class_directions(moments)
     sample = collected.samples[0]
-    needed = collected.within.full is None and not sample.has_views  # rows stand in for covariances that are too large
-    rows = sample.take(slice(None)) if needed else None
-    noise = class_noise(directions, collected.within, rows=rows, codes=sample.codes if needed else None)
-    intervals = pair_intervals(directions, noise, optimal)
-    null = null_intervals(directions, noise, intervals, optimal, seed=reader.seed)
-    deviation = deviations(intervals, optimal)
-    off = beyond(null, optimal, tolerance_deg)
-    costs = own_excess(geometry, places, deviation, off) if slack > 0 else None
-    judgement = judge(
-        directions,
-        intervals,
-        deviation,
-        beyond=off,
-        tolerance_deg=tolerance_deg,
-        bracket=geometry.bracket is not None,
+    assessment = assess(
+        collected,
+        geometry,
+        places,
+        tolerance_deg=options.tolerance_deg,
+        slack=options.slack,
+        unseen_share=options.unseen_share,
         missing=compared.missing,
-        own_excess=costs,
-        slack=slack,
+        seed=reader.seed,
     )
+    directions, judgement = assessment.directions, assessment.judgement
     balanced = reader.topped_up(sample, moments, compared.labels)
     embedding = Embedding(
         moments=moments,
         within=collected.within,
         directions=directions,
-        deviations=deviation,
+        deviations=assessment.deviations,
         reference=reference,
         places=places,
         sample=_complete(sample, moments),
@@ -326,25 +323,26 @@ def _validation(
     return Validation(
         geometry=geometry,
         names=moments.names,
-        optimal=optimal,
+        optimal=assessment.optimal,
         directions=directions,
-        intervals=intervals,
-        deviations=deviation,
+        intervals=assessment.intervals,
+        deviations=assessment.deviations,
         judgement=judgement,
+        reference=assessment.reference,
         excess_risk=embedding.risk[0],
-        sentence=_sentence(judgement, compared, embedding.risk[0].direction),
+        sentence=_sentence(assessment, compared, embedding.risk[0].direction),
         metrics={definition.name: definition.of(embedding) for definition in METRICS},
         classes=_class_rows(embedding, judgement),
         learned_spectrum=_spectrum(directions.gram[np.ix_(known, known)]),
-        optimal_spectrum=_spectrum(optimal[np.ix_(known, known)]),
+        optimal_spectrum=_spectrum(assessment.optimal[np.ix_(known, known)]),
         num_rows=collected.num_rows,
         num_images=int(moments.counts.sum()),
         dim=int(moments.sums.shape[1]),
         norms=collected.norms,
         embeddings_from=reader.source.name,
         optimum_from=reference.origin,
-        slack=slack,
-        own_excess=costs,
+        slack=options.slack,
+        own_excess=assessment.own_excess,
         own_counts=reference.own_counts,
         matching=match,
         matched=dict(compared.matching.renamed),
@@ -431,14 +429,17 @@ def _grouped(sample: UnitRows, collected: Collected, seed: int) -> tuple[str, ..
     return (found.sentence(),) if found.dependent else ()
 
 
-def _sentence(judgement: Judgement, compared: _Compared, direction: float | None) -> str:
+def _sentence(assessment: Assessment, compared: _Compared, direction: float | None) -> str:
     """The verdict, with what it rests on; `direction` is the joint cost of all angles, as a share of the loss range."""
+    judgement, simplex_or_optimum = assessment.judgement, assessment.reference
     parts = [judgement.sentence]
     if judgement.verdict == "within-slack" and direction is not None:
         # Pairs can be fine one by one and not together.
         parts[0] += f" All angles together put the loss {100 * max(direction, 0.0):.2g} % of the way above its floor."
     if compared.matching.renamed:
         parts = [f"after matching the classes by their shape: {parts[0]}"]
+    if simplex_or_optimum is not None and simplex_or_optimum.two_geometries:
+        parts.append(f"All angles together: {simplex_or_optimum.sentence()}.")
     reference = compared.reference
     geometry = reference.geometry
     if geometry.bracket is not None:

@@ -54,7 +54,7 @@ def test_each_reference_is_told_from_the_other(counts, dim, name, runs):
     for truth, gram in (("optimum", optimal), ("simplex", regular(len(counts)))):
         found = answers(families(gram, dim, (name,))[name], counts, optimal, runs)
         verdicts = Counter(one.verdict for one in found)
-        assert verdicts[truth] >= 0.95 * runs - 1, verdicts
+        assert verdicts[truth] >= 0.95 * runs - (runs < 40), verdicts  # of a few runs one may be wrong
         assert set(verdicts) <= {truth, "neither"}
         positions = np.array([one.position for one in found])
         assert positions.mean() == pytest.approx(1.0 if truth == "optimum" else 0.0, abs=0.02)

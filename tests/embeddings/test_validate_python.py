@@ -68,7 +68,9 @@ def same(found, wanted, tolerance=1e-6):
     assert mine.keys() == theirs.keys()
     for path, value in mine.items():
         if isinstance(value, float):
-            assert value == pytest.approx(theirs[path], rel=tolerance, abs=tolerance), path
+            # Draws are not turned with the embedding: a mean of 500 of them is known to a twentieth of their spread.
+            drawn = theirs["/reference/position_sd"] / 4 if path.startswith("/reference/position") else 0.0
+            assert value == pytest.approx(theirs[path], rel=tolerance, abs=max(tolerance, drawn)), path
         else:
             assert value == theirs[path], path
 

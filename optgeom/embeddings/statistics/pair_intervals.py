@@ -213,12 +213,12 @@ def beyond(ends: Ends, optimal: Array, tolerance_deg: float) -> npt.NDArray[np.b
     return np.asarray(found)
 
 
-def checked_unseen(unseen: float) -> float:
-    """A share in [0, 1)."""
-    share = _checks.real("unseen", unseen, at_least=0.0, hint="0.05 is usual, 0 assumes that the images show all kinds")
+def checked_unseen(unseen: float, name: str = "unseen") -> float:
+    """A share in [0, 1), an argument of this name."""
+    share = _checks.real(name, unseen, at_least=0.0, hint="0.05 is usual, 0 assumes that the images show all kinds")
     if share >= 1:
         raise InvalidInputError(
-            f"`unseen` must be < 1; got {unseen!r} (a share of the images of a class, 0.05 is usual)"
+            f"`{name}` must be < 1; got {unseen!r} (a share of the images of a class, 0.05 is usual)"
         )
     return share
 

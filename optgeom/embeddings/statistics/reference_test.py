@@ -18,6 +18,7 @@ network is exactly at either, and a large sample of one is "neither" with t near
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +29,9 @@ from optgeom._numerics import Array
 from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.statistics.bootstrap import chosen, cosine_draws, moments_of_draws, rotated
 from optgeom.embeddings.statistics.class_noise import ClassNoise
-from optgeom.embeddings.statistics.pair_intervals import FEWEST_IMAGES, matched
+from optgeom.embeddings.statistics.pair_intervals import FEWEST_IMAGES, matched, rounding_cosine
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import finite
 
 ALPHA = 0.02
 DRAWS = 1000  # the sum of squares needs centre and scale of each cosine more exactly than a verdict on pairs does
@@ -37,6 +39,8 @@ MANY_CLASSES = (
     30  # from here on classes with few images are left out: their noise is not known well enough for all pairs at once
 )
 ENOUGH_IMAGES = 40
+MOST_CLASSES = 100  # 6 seconds; of more, those with the most images
+ROUNDING = 1e-12  # of cosines
 SAME_COSINES = 1e-9  # references closer than this are one geometry
 REFERENCES = ("optimum", "simplex", "neither", "indistinguishable")
 
@@ -73,16 +77,30 @@ class ReferenceTest:
 
     def sentence(self) -> str:
         """The verdict in words, with the position between the two."""
-        told = {
+        verdict = {
             "optimum": "the optimum, not the balanced simplex",
             "simplex": "the balanced simplex, not the optimum",
             "neither": "neither at the optimum nor at the balanced simplex",
             "indistinguishable": "optimum and balanced simplex cannot be told apart with these images",
         }[self.verdict]
-        if np.isnan(self.position):
-            return f"{told}: they are the same geometry here"
+        if not self.two_geometries:
+            return f"{verdict}: they are the same geometry here"
         where = f"{self.position:.2f} +- {self.position_sd:.2f}"
-        return f"{told}: at {where} of the way from the simplex (0) to the optimum (1)"
+        misfit = f", and {self.lack_of_fit:.1f} degrees off the optimum (root mean square, noise set aside)"
+        return (
+            f"{verdict}: at {where} of the way from the simplex (0) to the optimum (1)"
+            f"{misfit if self.verdict == 'neither' else ''}"
+        )
+
+    @property
+    def two_geometries(self) -> bool:
+        """Whether the optimum is another geometry than the simplex."""
+        return not math.isnan(self.position)
+
+    def as_dict(self) -> dict[str, str | float | None]:
+        """Plain values for JSON."""
+        figures = ("position", "position_sd", "lack_of_fit")
+        return {"verdict": self.verdict, **{name: finite(getattr(self, name)) for name in figures}}
 
 
 def reference_test(
@@ -90,6 +108,8 @@ def reference_test(
     noise: ClassNoise,
     optimal: Array,
     *,
+    num_classes: int | None = None,
+    rounding: float = 0.0,
     alpha: float = ALPHA,
     draws: int = DRAWS,
     seed: int = 0,
@@ -103,6 +123,10 @@ def reference_test(
         With roots.
     optimal : (C, C)
         Optimal Gram matrix, in the order of `directions`.
+    num_classes : int, optional
+        C, classes of the training, of which the simplex is; those of `directions` by default.
+    rounding : float
+        As in `pair_intervals`: cosines are moved towards the centre of each null hypothesis by what rounding explains.
     alpha : float
         In (0, 1); a true reference is called wrong with this probability.
     draws : int
@@ -120,9 +144,10 @@ def reference_test(
         raise InvalidInputError(f"`alpha` must be < 1; got {alpha!r} (0.02 is usual)")
     half = _checks.integer("draws", draws, at_least=100) // 2
     target = matched(optimal, directions)[np.ix_(noise.known, noise.known)]
-    classes = directions.num_classes
+    classes = directions.num_classes if num_classes is None else num_classes
     least = ENOUGH_IMAGES if classes >= MANY_CLASSES and (noise.counts >= ENOUGH_IMAGES).sum() > 1 else FEWEST_IMAGES
     kept = np.flatnonzero(noise.counts >= least)
+    kept = np.sort(kept[np.argsort(-noise.counts[kept], kind="stable")[:MOST_CLASSES]])
     if noise.roots is None or kept.size < 2 or noise.vectors.shape[1] < classes - 1:
         return None
     noise, target = chosen(noise, kept), target[np.ix_(kept, kept)]
@@ -133,7 +158,8 @@ def reference_test(
     step = ends[0] - ends[1]
     same = float(np.abs(step).max()) < SAME_COSINES
     samples = [_Sample(rotated(gram, noise), noise, pairs, half, seed, step) for gram in (target, simplex)]
-    values = [sample.p_value(observed) for sample in samples]
+    rounded = rounding_cosine(target, rounding)[pairs] + ROUNDING
+    values = [sample.p_value(sample.without_rounding(observed, rounded)) for sample in samples]
     inside = [value > level for value in values]
     verdict = REFERENCES[{(True, False): 0, (False, True): 1, (False, False): 2, (True, True): 3}[inside[0], inside[1]]]
     position, deviation = (np.nan, np.nan) if same else _position(observed, ends, samples, verdict)
@@ -175,6 +201,11 @@ class _Sample:
     def weights(self) -> Array:
         """w (P,)."""
         return np.asarray(self._step / self.scale**2)
+
+    def without_rounding(self, observed: Array, rounded: Array) -> Array:
+        """Cosines (P,) moved towards the centre by at most `rounded`."""
+        away = observed - self.centre
+        return np.asarray(self.centre + np.sign(away) * np.maximum(np.abs(away) - rounded, 0.0))
 
     def p_value(self, observed: Array) -> float:
         """Calibrated smallest p-value of cosines (P,)."""
