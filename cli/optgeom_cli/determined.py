@@ -60,19 +60,19 @@ def determine(geometry: Geometry, *, slack: float | None, whole: bool, saddles: 
     import optgeom
     from optgeom.errors import IncompatibleError
 
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     if slack is not None:
         with progress_bar("near-optimal ranges") as update:
-            found["ranges"] = optgeom.ranges(geometry, slack=slack, own=not whole, progress=update)
-            found["needed"] = optgeom.slack_needed(geometry, progress=update)
+            answers["ranges"] = optgeom.ranges(geometry, slack=slack, own=not whole, progress=update)
+            answers["needed"] = optgeom.slack_needed(geometry, progress=update)
         try:
-            found["free"] = optgeom.relaxation(geometry, kernel="free")
-            found["network"] = optgeom.relaxation(geometry, kernel="network")
+            answers["free"] = optgeom.relaxation(geometry, kernel="free")
+            answers["network"] = optgeom.relaxation(geometry, kernel="network")
         except IncompatibleError:  # singletons of a full batch: their angles have no rates of their own
-            found.pop("free", None)
+            answers.pop("free", None)
     if saddles:
-        found["saddles"] = optgeom.saddles(geometry.classes, geometry.loss)
-    return Determined(**found)
+        answers["saddles"] = optgeom.saddles(geometry.classes, geometry.loss)
+    return Determined(**answers)
 
 
 def _share(value: float) -> str:

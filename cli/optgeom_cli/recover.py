@@ -140,7 +140,7 @@ def _lines(recovery: Recovery) -> Iterable[tuple[str, str]]:
         "Variation",
         f"{count} fixed direction{'' if count == 1 else 's'}, effective dimension {recovery.effective_dimension:.4g}",
     )
-    points = optimum.held
+    points = optimum.point_set
     yield (
         "Points",
         f"{points.n}" + (f" on {points.slices} slices" if points.slices > 1 else "") + "; losses below are on these",

@@ -182,9 +182,9 @@ class Path:
         here = float(self._cosines[frame.first, frame.second])
         while goals:
             pin = (frame.first, frame.second, goals[-1])
-            found, strength = solve_pinned(frame.program, pin, self._cosines, self._log_dual)
-            if found.converged and np.all(np.isfinite(found.cosines)):
-                self._cosines, self._log_dual, here = found.cosines, found.log_dual, goals.pop()
+            solution, strength = solve_pinned(frame.program, pin, self._cosines, self._log_dual)
+            if solution.converged and np.all(np.isfinite(solution.cosines)):
+                self._cosines, self._log_dual, here = solution.cosines, solution.log_dual, goals.pop()
             elif len(goals) > HALVINGS:
                 return None
             else:
@@ -263,11 +263,11 @@ def extreme_cosine(frame: Frame, sign: float, slack: float, susceptibility: floa
     path = Path(frame, sign)
     start = math.log(math.sqrt(2 * room / susceptibility) if susceptibility else room)
     if frame.spread:
-        found = _by_cosine(path, slack, room, susceptibility)
-        if isinstance(found, End):
-            return found
-        if found is not None:
-            start = found.log_strength + min(math.log(room / found.excess), 1.0)
+        reached = _by_cosine(path, slack, room, susceptibility)
+        if isinstance(reached, End):
+            return reached
+        if reached is not None:
+            start = reached.log_strength + min(math.log(room / reached.excess), 1.0)
     return _by_tilt(path, slack, room, start)
 
 

@@ -251,8 +251,8 @@ def ranges(
     workers = _checks.integer("workers", workers, at_least=1, hint="1 works in this process")
     optimum = PairedOptimum(geometry)
     chosen = choose_pairs(optimum, pairs)
-    found = _for_pairs(_Task(geometry, "range", slack, own), optimum, chosen, workers, progress)
-    records = tuple(_pair_range(optimum, pair, *found[pair]) for pair in chosen)
+    ends = _for_pairs(_Task(geometry, "range", slack, own), optimum, chosen, workers, progress)
+    records = tuple(_pair_range(optimum, pair, *ends[pair]) for pair in chosen)
     return Ranges(
         geometry=geometry,
         slack=slack,
@@ -297,8 +297,8 @@ def slack_needed(
     workers = _checks.integer("workers", workers, at_least=1, hint="1 works in this process")
     optimum = PairedOptimum(geometry)
     chosen = choose_pairs(optimum, pairs)
-    found = _for_pairs(_Task(geometry, "excess", tolerance_deg, True), optimum, chosen, workers, progress)
-    records = tuple(_pair_slack(optimum, pair, found[pair]) for pair in chosen)
+    excesses = _for_pairs(_Task(geometry, "excess", tolerance_deg, True), optimum, chosen, workers, progress)
+    records = tuple(_pair_slack(optimum, pair, excesses[pair]) for pair in chosen)
     resolution = float(np.spacing(np.float32(abs(geometry.risk)))) / 2
     deviation = batch_deviation(geometry)
     return SlackNeeded(

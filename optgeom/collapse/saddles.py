@@ -141,7 +141,7 @@ def saddles(classes: ClassDistribution, loss: Loss, *, ranks: tuple[int, ...] | 
     relaxed = np.asarray(geometry.gram)[np.ix_(first, first)]
     loss_range = program.risk(np.ones_like(relaxed)) - geometry.risk
     names = [geometry.names[which] for which in first]
-    found = []
+    points = []
     for rank in ranks:
         _checks.integer("ranks", rank, at_least=1)
         _checks.index("ranks", rank, geometry.rank)
@@ -149,7 +149,7 @@ def saddles(classes: ClassDistribution, loss: Loss, *, ranks: tuple[int, ...] | 
         eigenvalue, direction = _escape(merged, cosines)
         order = np.argsort(-np.abs(direction), kind="stable")
         moved = [which for which in order if abs(direction[which]) >= SMALL_ENTRY * abs(direction[order[0]])]
-        found.append(
+        points.append(
             Saddle(
                 rank=rank,
                 excess=risk - geometry.risk,
@@ -158,7 +158,7 @@ def saddles(classes: ClassDistribution, loss: Loss, *, ranks: tuple[int, ...] | 
                 classes=tuple(names[which] for which in moved),
             )
         )
-    return Saddles(geometry=geometry, saddles=tuple(found))
+    return Saddles(geometry=geometry, saddles=tuple(points))
 
 
 def _escape(program: ClassMeanProgram, cosines: Array) -> tuple[float, Array]:

@@ -238,7 +238,7 @@ def angle_pairs(recovery: Recovery) -> tuple[Array, Array, npt.NDArray[np.bool_]
 
     At most 20 000 pairs: half of them in each other's support, half not.
     """
-    points = recovery.optimum.held
+    points = recovery.optimum.point_set
     first, second = np.triu_indices(points.n, 1)
     positive = points.support()[first, second]
     kept = np.concatenate([_spread(np.flatnonzero(positive)), _spread(np.flatnonzero(~positive))])

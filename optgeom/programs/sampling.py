@@ -104,9 +104,9 @@ class SamplingProgram:
     def gradient(self, cosines: Array) -> Array:
         """(n, n) (P + P' - w - w')/(2 tau n) off the diagonal, which is fixed: half the derivative in A_ij = A_ji."""
         excess = self.probabilities(cosines) - self.rows
-        found = (excess + excess.T) / (2 * self.temperature * self.num_samples)
-        np.fill_diagonal(found, 0.0)
-        return np.asarray(found)
+        slopes = (excess + excess.T) / (2 * self.temperature * self.num_samples)
+        np.fill_diagonal(slopes, 0.0)
+        return np.asarray(slopes)
 
     def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
         """Derivative of the gradient along a symmetric direction of zero diagonal.
@@ -118,15 +118,15 @@ class SamplingProgram:
 
         def derivative(direction: Array) -> Array:
             moved = p * (direction - np.einsum("ij,ij->i", p, direction)[:, None])
-            found = (moved + moved.T) / factor
-            np.fill_diagonal(found, 0.0)
-            return np.asarray(found)
+            slopes = (moved + moved.T) / factor
+            np.fill_diagonal(slopes, 0.0)
+            return np.asarray(slopes)
 
         return derivative
 
     def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
         """(P + P')/(2 tau^2 n): exact but for the coupling within a row."""
         p = self.probabilities(cosines)
-        found = (p + p.T) / (2 * self.temperature**2 * self.num_samples)
-        np.fill_diagonal(found, 0.0)
-        return np.asarray(found)
+        estimate = (p + p.T) / (2 * self.temperature**2 * self.num_samples)
+        np.fill_diagonal(estimate, 0.0)
+        return np.asarray(estimate)

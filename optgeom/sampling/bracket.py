@@ -56,7 +56,7 @@ def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
     Starts are the identity, collapsed slices, great circles, the projected optimum, and random points.
     """
     size = wanted = _checks.integer("dim", dimension, at_least=1, hint="the dimension of the map")
-    point_set, identity = optimum.held, optimum.loss_identity
+    point_set, identity = optimum.point_set, optimum.loss_identity
     if optimum.identity_is_optimal and size >= point_set.points.shape[1]:
         return Bracket(
             dimension=size,
@@ -96,7 +96,7 @@ def bracket_of(optimum: SamplingOptimum, rows: Array, *, dimension: int, best: f
     ValueError
         Rows that are not unit rows of the points in this dimension.
     """
-    point_set = optimum.held
+    point_set = optimum.point_set
     fits = (
         rows.ndim == 2 and rows.shape[0] == point_set.n and rows.shape[1] <= max(dimension, point_set.points.shape[1])
     )
@@ -124,7 +124,7 @@ def _rows(gram: Array, size: int) -> Array:
 
 
 def _starts(optimum: SamplingOptimum, program: object, size: int, rng: np.random.Generator) -> dict[str, Array]:
-    point_set = optimum.held
+    point_set = optimum.point_set
     starts = {"identity": _columns(point_set.points, size)}
     if point_set.num_components > 1 and isinstance(program, SamplingProgram):
         starts["collapsed slices"] = _collapsed(point_set, program, size, rng)

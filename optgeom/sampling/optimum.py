@@ -59,7 +59,7 @@ class SamplingOptimum(Result):
 
     Attributes
     ----------
-    held : PointSet
+    point_set : PointSet
     temperature, rho : float
     loss_identity : float
         Loss of h(z) = z, and of all orthogonal maps.
@@ -76,7 +76,7 @@ class SamplingOptimum(Result):
         Where the anchor is left out: the optimum as one of weights.
     """
 
-    held: PointSet
+    point_set: PointSet
     temperature: float
     rho: float
     loss_identity: float
@@ -120,7 +120,7 @@ class SamplingOptimum(Result):
             return "beaten"
         if self.unique:
             return "optimal"
-        several = self.held.num_components > 1 or not self.held.self_included
+        several = self.point_set.num_components > 1 or not self.point_set.self_included
         return "optimal but not unique" if several else "optimal, perhaps not alone"
 
     def as_dict(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class SamplingOptimum(Result):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `.npz` or `.json` (versioned, nothing pickled); `SamplingOptimum.load` reads it back."""
-        document, arrays = self.held.to_parts()
+        document, arrays = self.point_set.to_parts()
         own, own_arrays = self.to_parts("optimum")
         FILE.write(path, {**document, **own}, {**arrays, **own_arrays})
 
@@ -251,7 +251,7 @@ def _result(point_set: PointSet, tau: float, rho: float, judged: Certified, solv
     seen = program.masses > 0
     unique = bool(seen.all()) or (point_set.num_components == 1 and is_determined(judged.cosines, seen))
     return SamplingOptimum(
-        held=point_set,
+        point_set=point_set,
         temperature=tau,
         rho=rho,
         loss_identity=program.risk(point_set.points @ point_set.points.T),
@@ -346,7 +346,7 @@ def _of_realization(point_set: PointSet, rho: float, realization: Realization) -
     interval = verdict.shift_interval if verdict.attained else None
     unique = realization.unique and (interval is None or interval[1] - interval[0] <= POINT)
     return SamplingOptimum(
-        held=point_set,
+        point_set=point_set,
         temperature=tau,
         rho=rho,
         loss_identity=gram_program(point_set, tau).risk(_unit(point_set.points @ point_set.points.T)),

@@ -35,7 +35,7 @@ COARSE = 0.1  # of the loss: alignment on the points against alignment under the
 class Recovery(Result):
     """Can the latents be recovered, and what is optimal instead?
 
-    Losses are those of the points (`optimum.held`), which stand for the continuum: compare them with one another.
+    Losses are those of the points (`optimum.point_set`), which stand for the continuum: compare them with one another.
     `asymptotic_identity` and `asymptotic_infimum` are on the continuum, log N left out.
 
     Attributes
@@ -142,7 +142,7 @@ class Recovery(Result):
     @property
     def coarse(self) -> bool:
         """Whether the points are coarse for the law: alignment of the latents on them differs by more than 0.1."""
-        return abs(self.optimum.held.mean_cosine - self.mean_cosine) > COARSE * self.temperature
+        return abs(self.optimum.point_set.mean_cosine - self.mean_cosine) > COARSE * self.temperature
 
     @property
     def kappa_matches(self) -> bool:
@@ -194,7 +194,7 @@ class Recovery(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        law, points, bracket = self.conditional, self.optimum.held, self.in_dimension
+        law, points, bracket = self.conditional, self.optimum.point_set, self.in_dimension
         return {
             "dimension": law.dimension,
             "kappa": getattr(law, "kappa", None),
@@ -240,7 +240,7 @@ class Recovery(Result):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `.npz` or `.json` (versioned, nothing pickled); `Recovery.load` reads it back."""
-        points, arrays = self.optimum.held.to_parts()
+        points, arrays = self.optimum.point_set.to_parts()
         first, first_arrays = self.optimum.to_parts("optimum")
         second, second_arrays = self.corrected.to_parts("corrected")
         document: dict[str, Any] = {
@@ -384,7 +384,7 @@ def _recovery(
     variation: Diversity,
     interval: tuple[float, float] | None,
 ) -> Recovery:
-    law, tau = optimum.held.conditional, optimum.temperature
+    law, tau = optimum.point_set.conditional, optimum.temperature
     return Recovery(
         conditional=law,
         temperature=tau,

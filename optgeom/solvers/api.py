@@ -230,5 +230,5 @@ def certify_gram(
         )
     unit = (given + given.T) / (2 * np.sqrt(diagonal[:, None] * diagonal[None, :]))
     moved = float(np.max(np.abs(unit - given)))
-    found = certify(program, unit, tolerance=tolerance, backward_tolerance=backward_tolerance, moved=moved)
-    return found.certificate
+    certified = certify(program, unit, tolerance=tolerance, backward_tolerance=backward_tolerance, moved=moved)
+    return certified.certificate

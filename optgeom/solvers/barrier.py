@@ -42,8 +42,8 @@ class _Pairs:
         self.program = program
         m = program.sizes.astype(np.float64)
         first, second = np.triu_indices(m.size)
-        held = program.count[first, second] > 0
-        self.first, self.second = first[held], second[held]
+        paired = program.count[first, second] > 0
+        self.first, self.second = first[paired], second[paired]
         self.index = np.full((m.size, m.size), -1)
         self.index[self.first, self.second] = self.index[self.second, self.first] = np.arange(self.first.size)
         own = self.first == self.second

@@ -200,12 +200,12 @@ def _log_sums(program: ClassMeanProgram, index: npt.NDArray[np.intp], limit: int
         by_length.setdefault(term[2].size, []).append(term)
     return [
         _LogSums(
-            np.array([term[0] for term in found]),
-            np.array([term[2] for term in found]),
-            np.array([term[3] for term in found], dtype=np.intp),
-            np.array([term[1] for term in found], dtype=np.intp),
+            np.array([term[0] for term in members]),
+            np.array([term[2] for term in members]),
+            np.array([term[3] for term in members], dtype=np.intp),
+            np.array([term[1] for term in members], dtype=np.intp),
         )
-        for _, found in sorted(by_length.items())
+        for _, members in sorted(by_length.items())
     ]
 
 

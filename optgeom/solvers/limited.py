@@ -81,14 +81,14 @@ def quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]
         slope -= np.einsum("ij,ij->i", slope, rows)[:, None] * rows
         return program.risk(cosines), (slope / lengths).ravel()
 
-    found = minimize(
+    minimum = minimize(
         value,
         start.ravel(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": MOST_STEPS, "maxcor": MEMORY, "ftol": SMALLEST_DECREASE, "gtol": 0.0},
     )
-    return unit(found.x)[2], float(found.fun), int(found.nit)
+    return unit(minimum.x)[2], float(minimum.fun), int(minimum.nit)
 
 
 def best_class_means(program: ClassMeanProgram, relaxed: Array, dim: int) -> tuple[Array, float, int]:

@@ -196,12 +196,12 @@ class _System:
         """Newton direction."""
         right = -np.concatenate([point.r1, point.r2])
         g = point.u.size
-        found = None
+        step = None
         if 2 * g > DIRECT_SIZE:
-            found = _solve_iteratively(*self.derivative(point), right, rtol=min(1e-2, 0.1 * point.residual))
-        if found is None:
-            found = np.linalg.solve(self.jacobian(point), right)
-        return found[:g], found[g:]
+            step = _solve_iteratively(*self.derivative(point), right, rtol=min(1e-2, 0.1 * point.residual))
+        if step is None:
+            step = np.linalg.solve(self.jacobian(point), right)
+        return step[:g], step[g:]
 
 
 def _solve_iteratively(
@@ -233,8 +233,8 @@ def _solve_iteratively(
     shape = (2 * g, 2 * g)
     operator = LinearOperator(shape, matvec=product, dtype=np.float64)
     preconditioner = LinearOperator(shape, matvec=precondition, dtype=np.float64)
-    found, failed = gmres(operator, right, M=preconditioner, rtol=max(rtol, 1e-10), atol=0.0, restart=40, maxiter=1)
-    return None if failed else np.asarray(found)
+    solution, failed = gmres(operator, right, M=preconditioner, rtol=max(rtol, 1e-10), atol=0.0, restart=40, maxiter=1)
+    return None if failed else np.asarray(solution)
 
 
 def _newton(system: _System, u: Array, y: Array, tolerance: float) -> tuple[_Point, int, bool]:
@@ -332,7 +332,7 @@ def solve_newton(
     )
 
 
-def _close(program: ClassMeanProgram, found: NewtonResult) -> Array:
+def _close(program: ClassMeanProgram, result: NewtonResult) -> Array:
     """Remove the rounding of A = 1 + tau log(...) from A z = 0.
 
     That rounding, tau eps |log|, is summed over all classes and weighs against z_i, so it would spoil the dual of rare
@@ -345,10 +345,10 @@ def _close(program: ClassMeanProgram, found: NewtonResult) -> Array:
     """
     m = program.sizes.astype(np.float64)
     count, pairs = program.rows.count, program.rows.count > 0
-    z = np.exp(found.log_dual - found.log_dual.max())
+    z = np.exp(result.log_dual - result.log_dual.max())
     s = z / np.sum(m * z * z)
     # Symmetric to the last digit from here on: to average two entries that differ in it would undo the work.
-    cosines = (found.cosines + found.cosines.T) / 2
+    cosines = (result.cosines + result.cosines.T) / 2
     crossed = s[:, None] * s[None, :]
     for _ in range(2):
         r = z + (count * cosines) @ z
@@ -410,9 +410,9 @@ def solve_pinned(program: ClassMeanProgram, pin: Pin, cosines: Array, log_dual: 
         Where to start.
     """
     first, second, _ = pin
-    found = solve_newton(program, cosines, log_dual, pin)
-    force = 2 * float(np.exp(program.log_gradient(found.cosines)[first, second]))
-    return found, force - float(np.exp(found.log_dual[first] + found.log_dual[second]))
+    solution = solve_newton(program, cosines, log_dual, pin)
+    force = 2 * float(np.exp(program.log_gradient(solution.cosines)[first, second]))
+    return solution, force - float(np.exp(solution.log_dual[first] + solution.log_dual[second]))
 
 
 def susceptibilities(program: ClassMeanProgram, cosines: Array) -> Array:

@@ -73,7 +73,7 @@ class _Frame:
         m = program.sizes.astype(np.float64)
         self.size = np.sqrt(m)
         self.scale = np.sqrt(m[:, None] * program.count)
-        self.held = program.count > 0
+        self.paired = program.count > 0
         self.within = np.sqrt((m - 1) / m)
         self.penalty = PENALTY / (caution * float(np.sqrt(m.mean())))
         self.unit = float(np.sqrt(m.mean()))
@@ -84,13 +84,13 @@ class _Frame:
         return np.asarray(self.scale * between)
 
     def between(self, isometric: Array) -> Array:
-        return np.asarray(np.where(self.held, isometric / np.where(self.held, self.scale, 1.0), 0.0))
+        return np.asarray(np.where(self.paired, isometric / np.where(self.paired, self.scale, 1.0), 0.0))
 
     def block(self, isometric: Array) -> Array:
         """On the group indicators; on the complements the eigenvalue is - diagonal / sqrt(m (m - 1))."""
-        found = isometric.copy()
-        found[np.diag_indices_from(found)] *= self.within
-        return found
+        invariant = isometric.copy()
+        invariant[np.diag_indices_from(invariant)] *= self.within
+        return invariant
 
 
 class _Inverse:
@@ -99,10 +99,10 @@ class _Inverse:
     def __init__(self, program: WeightedProgram, gram: Array, frame: _Frame) -> None:
         tau = program.temperature
         p = program.probabilities(gram)
-        self.sums = np.where(frame.held, p + p.T, 1.0)
+        self.sums = np.where(frame.paired, p + p.T, 1.0)
         if self.sums.min() < SMALLEST_SUM:
             raise np.linalg.LinAlgError("pairs without curvature")
-        self.elementwise = np.where(frame.held, 2 * tau**2 / self.sums, 0.0)
+        self.elementwise = np.where(frame.paired, 2 * tau**2 / self.sums, 0.0)
         self.p = np.sqrt(program.count) * p
         self.half = self.p / (2 * tau**2)
         laplacian = -self.p * self.p.T / self.sums
@@ -177,7 +177,7 @@ def _newton_step(program: WeightedProgram, frame: _Frame, gram: Array, dual: _Du
     split = _Split(program, frame, gram, dual)
     inverse = _Inverse(program, gram, frame)
     projected, _ = group_matrix.from_blocks(split.projected.block, split.projected.rest, program.sizes)
-    missing = np.where(frame.held, (program.rows + program.rows.T - inverse.sums) / (2 * tau) + projected, 0.0)
+    missing = np.where(frame.paired, (program.rows + program.rows.T - inverse.sums) / (2 * tau) + projected, 0.0)
     settled = inverse(frame.isometric(missing))
     root = np.sqrt(np.maximum(program.sizes - 1.0, 0.0))
     violation = np.column_stack([split.gram @ split.upper, np.where(split.merged, root * split.gram_rest, 0.0)])
@@ -213,7 +213,7 @@ class _Blocks:
         blocks += 2 * own[:, None, None] * pair[:, :, None] * pair[:, None, :]
         blocks[:, k, k] += np.where(split.merged, 0.0, 1.0)
         self.inverse = np.linalg.inv(blocks)
-        ones = frame.isometric(frame.held.astype(np.float64))
+        ones = frame.isometric(frame.paired.astype(np.float64))
         weight = float(np.sum(ones * inverse(ones))) / float(np.sum(ones**2)) ** 2
         self.constant = split.along(frame, ones)
         self.solved = self._rows(self.constant)

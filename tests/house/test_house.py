@@ -67,16 +67,14 @@ BRIEF = {
     "embeddings/statistics/rounding.py",
     "programs/gram_program.py",
     "programs/group_matrix.py",
-    "realization/uniqueness.py",
     "sampling/completion.py",
     "sampling/maps.py",
-    *(f"solvers/{name}.py" for name in ("candidates", "linear", "majorized", "mixing")),
 }
 NO_CODE = {tokenize.ENCODING, tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 NO_CODE |= {tokenize.ENDMARKER}
 BLUNT_NAMES = {"found", "held", "told", "said"}
 # Still to be gone through; a room leaves this line when its names are done.
-UNNAMED_ROOMS = {"solvers", "sampling", "embeddings", "collapse", "losses", "programs", "realization", "optgeom_cli"}
+UNNAMED_ROOMS = {"embeddings"}
 # What a loss or a result offers of a later room is imported when it is asked for.
 UPWARDS = {"torch_module", "class_batches", "plot", "explore"}
 

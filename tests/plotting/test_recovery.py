@@ -99,7 +99,7 @@ def test_positives_stay_in_the_support_of_their_anchor():
 def test_losses_are_those_above_the_optimum():
     """True latents against the definition of the loss, the others against the sampling program of the points."""
     found = CASES["theory"]()
-    z = found.optimum.held.points
+    z = found.optimum.point_set.points
     gram = z @ z.T
     height = np.round(z[:, 2], 9)
     same = height[:, None] == height[None]
@@ -133,7 +133,7 @@ def test_nothing_to_correct_is_not_drawn():
 def test_cosines_of_all_pairs_of_points():
     found = CASES["theory"]()
     axes = drawing.plot_recovery(found).axes[2]
-    z, n = found.optimum.held.points, found.optimum.held.n
+    z, n = found.optimum.point_set.points, found.optimum.point_set.n
     upper = np.triu_indices(n, 1)
     same = np.abs(z[upper[0], 2] - z[upper[1], 2]) < 1e-9
     for label, chosen in (("same slice", same), ("different slices", ~same)):

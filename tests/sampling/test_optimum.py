@@ -115,7 +115,7 @@ def test_full_support_above_it():
 def test_full_support_with_the_anchor():
     found = global_optimum(point_set(FULL, 6, 10, self_included=True), TAU)
     assert found.orthogonal_maps == "optimal"
-    np.testing.assert_allclose(found.cosines, gram(found.held.points), atol=1e-12)
+    np.testing.assert_allclose(found.cosines, gram(found.point_set.points), atol=1e-12)
 
 
 # --- support-corrected
@@ -126,7 +126,7 @@ def test_corrected_loss_in_the_theory_convention():
     assert found.loss_identity - found.entropic_bound == pytest.approx(0, abs=1e-9)
     assert found.orthogonal_maps == "optimal but not unique"
     # Two other maps with the same loss: slices turned by angles of their own, and slices in orthogonal subspaces.
-    program, z = found.held.program(TAU, 1.0), found.held.points
+    program, z = found.point_set.program(TAU, 1.0), found.point_set.points
     turned = gram(Twist(2, 3.0)(z))
     assert np.abs(turned - z @ z.T).max() > 1
     assert program.risk(turned) - found.entropic_bound == pytest.approx(0, abs=1e-9)
@@ -144,7 +144,7 @@ def test_corrected_loss_in_the_reported_convention(rings, each):
     found = global_optimum(point_set(sliced("reported"), rings, each), TAU, rho=1.0)
     assert found.orthogonal_maps == "beaten" and not found.unique
     assert found.gap == pytest.approx(0.13, abs=0.01)
-    circles = found.held.program(TAU, 1.0).risk(gram(GreatCircles((2,))(found.held.points)))
+    circles = found.point_set.program(TAU, 1.0).risk(gram(GreatCircles((2,))(found.point_set.points)))
     assert circles - found.loss == pytest.approx(0, abs=1e-9)
     assert best_in_dimension(found, 2).best - found.loss == pytest.approx(0, abs=1e-4)
 

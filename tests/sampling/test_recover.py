@@ -67,7 +67,7 @@ def test_extreme_concentrations(law, dimension):
     found = og.recover(latent_dim=dimension, temperature=0.3, **law, **SMALL)
     assert found.optimum.certified
     assert found.loss_optimum_any_dimension - 1e-9 <= found.loss_best_in_dimension <= found.loss_identity + 1e-12
-    z = found.optimum.held.points
+    z = found.optimum.point_set.points
     scaled = z @ z.T / TAU + np.where(np.eye(60) > 0, -np.inf, 0.0)
     logits = law["kappa"] * (z @ z.T) + np.where(np.eye(60) > 0, -np.inf, 0.0)
     rows = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])

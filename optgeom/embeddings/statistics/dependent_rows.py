@@ -122,8 +122,8 @@ class NearestInClass:
     def _take(self, chosen: npt.NDArray[np.intp], rows: Array) -> None:
         queries = self._queries[chosen]
         square = np.einsum("ij,ij->i", rows, rows) + np.einsum("ij,ij->i", queries, queries)[:, None]
-        found = np.hstack([self._squares[chosen], np.maximum(square - 2 * queries @ rows.T, 0.0)])
-        self._squares[chosen] = np.partition(found, NEIGHBOURS, axis=1)[:, : NEIGHBOURS + 1]
+        squares = np.hstack([self._squares[chosen], np.maximum(square - 2 * queries @ rows.T, 0.0)])
+        self._squares[chosen] = np.partition(squares, NEIGHBOURS, axis=1)[:, : NEIGHBOURS + 1]
 
 
 def row_groups(

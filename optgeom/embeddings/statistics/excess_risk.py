@@ -167,6 +167,6 @@ def own_excess(
         deviations.optimal[first, second], deviations.angles_low[first, second], deviations.angles_high[first, second]
     )
     pairs = [(int(places[i]), int(places[j])) for i, j in zip(first, second, strict=True)]
-    found = excess_of_angles(geometry, pairs=pairs, angles_deg=nearest.tolist(), exact=EXACT_PAIRS)
-    costs[first, second] = [pair.own for pair in found]
+    excesses = excess_of_angles(geometry, pairs=pairs, angles_deg=nearest.tolist(), exact=EXACT_PAIRS)
+    costs[first, second] = [pair.own for pair in excesses]
     return costs

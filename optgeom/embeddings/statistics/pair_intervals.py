@@ -208,9 +208,9 @@ def beyond(ends: Ends, optimal: Array, tolerance_deg: float) -> npt.NDArray[np.b
     inner = np.maximum(arccos_clipped(ends.upper) - best, best - arccos_clipped(ends.lower))
     outer = np.maximum(arccos_clipped(ends.wide_upper) - best, best - arccos_clipped(ends.wide_lower))
     with np.errstate(invalid="ignore"):
-        found = (np.degrees(inner) > tolerance_deg + ROUNDING_DEG) & (np.degrees(outer) > ROUNDING_DEG)
-    np.fill_diagonal(found, False)
-    return np.asarray(found)
+        mask = (np.degrees(inner) > tolerance_deg + ROUNDING_DEG) & (np.degrees(outer) > ROUNDING_DEG)
+    np.fill_diagonal(mask, False)
+    return np.asarray(mask)
 
 
 def checked_unseen(unseen: float, name: str = "unseen") -> float:
