@@ -6,12 +6,15 @@ Each keeps relative accuracy at the extremes where the obvious formula loses it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+# Group form: one entry per pair of groups, one per group. The tests check these shapes (`tests/helpers/shapes.py`).
+Square = Annotated[Array, "G G"]
+Vector = Annotated[Array, "G"]
 AnyArray = TypeVar("AnyArray", bound=npt.NDArray[Any])
 
 EPS = float(np.finfo(np.float64).eps)

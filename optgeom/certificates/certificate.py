@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from optgeom import _checks
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Square
 from optgeom.certificates import dual, entropy_dual, uniqueness
 from optgeom.certificates.dual import DualCheck
 from optgeom.certificates.repair import repair
@@ -166,7 +166,7 @@ class Certified:
 
 def certify(
     program: CertifiableProgram,
-    cosines: Array,
+    cosines: Square,
     *,
     tolerance: float = GAP_TOLERANCE,
     backward_tolerance: float = BACKWARD_ERROR_LIMIT,

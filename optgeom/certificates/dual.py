@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from optgeom._numerics import EPS, Array
+from optgeom._numerics import EPS, Array, Square
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import GramProgram
@@ -50,7 +50,7 @@ class DualCheck:
     backward_error: float | None
 
 
-def check(program: ClassMeanProgram, cosines: Array, risk: float) -> DualCheck:
+def check(program: ClassMeanProgram, cosines: Square, risk: float) -> DualCheck:
     """Evaluate the dual at a feasible group-form matrix."""
     sizes, pairs = program.sizes, program.rows.count > 0
     log_gradient = program.log_gradient(cosines)
@@ -76,7 +76,7 @@ def check(program: ClassMeanProgram, cosines: Array, risk: float) -> DualCheck:
     return DualCheck(gap, backward)
 
 
-def check_linear(program: GramProgram, cosines: Array, risk: float) -> DualCheck:
+def check_linear(program: GramProgram, cosines: Square, risk: float) -> DualCheck:
     """The two bounds for a program whose gradient may have entries of any sign; it has no backward error.
 
     Nothing is in logarithms here: such programs are solved where their gradient does not underflow.
@@ -92,11 +92,11 @@ def check_linear(program: GramProgram, cosines: Array, risk: float) -> DualCheck
     return DualCheck(gap, None)
 
 
-def _uniform_gap(program: ClassMeanProgram, gradient: Array, nu: Array) -> float:
+def _uniform_gap(program: ClassMeanProgram, gradient: Square, nu: Array) -> float:
     return program.num_classes * _shift(gradient, -nu, program.sizes)[0]
 
 
-def _shift(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[float, float, Array]:
+def _shift(between: Square, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[float, float, Array]:
     """Shift that certainly makes a matrix positive semidefinite; its lowest eigenvalue; those within the groups."""
     eigenvalues = scipy.linalg.eigvalsh(group_matrix.symmetric_block(between, diagonal, sizes))
     rest = group_matrix.complement(between, diagonal, sizes)
@@ -105,7 +105,7 @@ def _shift(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[
     return max(0.0, rounding - lowest), lowest, rest
 
 
-def _residual_bound(scaled: Array, negative: float, pairs: npt.NDArray[np.bool_], sizes: group_matrix.Sizes) -> float:
+def _residual_bound(scaled: Square, negative: float, pairs: npt.NDArray[np.bool_], sizes: group_matrix.Sizes) -> float:
     """Upper bound of the dual residual from the size of the negative part alone.
 
     None of its entries exceeds its norm.
@@ -117,7 +117,7 @@ def _residual_bound(scaled: Array, negative: float, pairs: npt.NDArray[np.bool_]
     return float(np.max(relative, where=pairs, initial=0.0))
 
 
-def _residual(scaled: Array, rest: Array, pairs: npt.NDArray[np.bool_], sizes: group_matrix.Sizes) -> float:
+def _residual(scaled: Square, rest: Array, pairs: npt.NDArray[np.bool_], sizes: group_matrix.Sizes) -> float:
     """max over pairs of |G' - N| / G', N the positive semidefinite part; |N_ij| / sqrt(N_ii N_jj) where G' is 0.
 
     The difference is the negative part itself. Subtracting a recomposed positive part instead would leave the rounding

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from optgeom._numerics import EPS, Array, log_nonnegative
+from optgeom._numerics import EPS, Array, Square, Vector, log_nonnegative
 from optgeom.certificates.dual import DualCheck
 from optgeom.programs import group_matrix
 from optgeom.programs.sampling import SamplingProgram
@@ -40,7 +40,7 @@ FLOOR = 1e-3  # share of the softmax sum below which the fitted sum is clipped: 
 FIT_STEPS = 40
 
 
-def check(program: WeightedProgram | SamplingProgram, cosines: Array, risk: float) -> DualCheck:
+def check(program: WeightedProgram | SamplingProgram, cosines: Square, risk: float) -> DualCheck:
     """Duality gap at a feasible group-form matrix; this dual measures no backward error."""
     if isinstance(program, SamplingProgram):
         bound = lower_bound_with_anchors(program, cosines)
@@ -49,7 +49,7 @@ def check(program: WeightedProgram | SamplingProgram, cosines: Array, risk: floa
     return DualCheck(max(0.0, risk - bound), None)
 
 
-def lower_bound(program: WeightedProgram, cosines: Array) -> float:
+def lower_bound(program: WeightedProgram, cosines: Square) -> float:
     """A number that the loss of no Gram matrix falls below, near the loss at a nearly optimal one."""
     n, tau, count, pairs = program.num_samples, program.temperature, program.count, program.count > 0
     wanted = np.where(pairs, program.rows + program.rows.T, 0.0)
@@ -74,7 +74,7 @@ def lower_bound(program: WeightedProgram, cosines: Array) -> float:
     return (entropy - float(np.sum(program.sizes * raised))) / n
 
 
-def lower_bound_with_anchors(program: SamplingProgram, cosines: Array) -> float:
+def lower_bound_with_anchors(program: SamplingProgram, cosines: Square) -> float:
     """A number that the loss of no Gram matrix falls below, where every anchor is one of its own negatives."""
     n, tau = program.num_samples, program.temperature
     wanted = program.rows + program.rows.T
@@ -104,7 +104,7 @@ def lower_bound_with_anchors(program: SamplingProgram, cosines: Array) -> float:
     return (entropy + own - float(raised.sum())) / n
 
 
-def feasible_diagonal(matrix: Array, dual: Array, diagonal: Array, count: Array, sizes: group_matrix.Sizes) -> Array:
+def feasible_diagonal(matrix: Square, dual: Square, diagonal: Array, count: Array, sizes: group_matrix.Sizes) -> Array:
     """(G,) z, near `diagonal`, for which `matrix` with z on the diagonal is positive semidefinite.
 
     `dual` is what it should have been.
@@ -123,7 +123,7 @@ def feasible_diagonal(matrix: Array, dual: Array, diagonal: Array, count: Array,
     return np.asarray(diagonal + shift * weight)
 
 
-def psd_part(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[Array, Array]:
+def psd_part(between: Square, diagonal: Array, sizes: group_matrix.Sizes) -> tuple[Array, Array]:
     """Positive semidefinite part in group form."""
     block = group_matrix.symmetric_block(between, diagonal, sizes)
     rest = group_matrix.complement(between, diagonal, sizes)
@@ -136,14 +136,14 @@ def psd_part(between: Array, diagonal: Array, sizes: group_matrix.Sizes) -> tupl
 
 
 def bradley_terry(
-    total: Array, count: Array, sizes: group_matrix.Sizes, anchored: npt.NDArray[np.bool_], start: Array
+    total: Array, count: Array, sizes: group_matrix.Sizes, anchored: npt.NDArray[np.bool_], start: Vector
 ) -> Array:
     """P_gh = M_gh / (1 + exp(u_g - u_h)) with sum_h count P = 1 for all anchors; see `bradley_terry_scores`."""
     return np.asarray(total * bradley_terry_scores(total, count, sizes, anchored, start)[1])
 
 
 def bradley_terry_scores(
-    total: Array, count: Array, sizes: group_matrix.Sizes, anchored: npt.NDArray[np.bool_], start: Array
+    total: Array, count: Array, sizes: group_matrix.Sizes, anchored: npt.NDArray[np.bool_], start: Vector
 ) -> tuple[Array, Array]:
     """(G,) u and (G, G) shares 1 / (1 + exp(u_g - u_h)) of the sums `total`, by damped Newton from u = `start`.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from optgeom._numerics import EPS, Array, psd_part
+from optgeom._numerics import EPS, Array, Square, psd_part
 from optgeom.programs import group_matrix
 from optgeom.programs.group_matrix import Sizes
 
@@ -45,7 +45,7 @@ class Repaired:
     rounding: float
 
 
-def repair(cosines: Array, sizes: Sizes) -> Repaired:
+def repair(cosines: Square, sizes: Sizes) -> Repaired:
     """Clip to positive semidefinite and restore the unit diagonal, in group form.
 
     `cosines` is (G, G), symmetric; its diagonal is the within-group cosine. Where a group has one class, the diagonal

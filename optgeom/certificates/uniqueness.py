@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from optgeom._numerics import Array
+from optgeom._numerics import Square
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 
@@ -20,7 +20,7 @@ LARGEST_PROGRAM = 2000  # classes up to which the kernel of the dual is computed
 LARGEST_MAP = 1000  # unknowns of the linear map that is still formed
 
 
-def is_unique(program: ClassMeanProgram, cosines: Array) -> bool:
+def is_unique(program: ClassMeanProgram, cosines: Square) -> bool:
     """Whether uniqueness is proved for a certified group-form matrix; False where it fails or cannot be decided."""
     forces = program.merged().forces()
     if "strictly-convex" in program.loss.gives and bool(forces.all()):

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import Array, log_nonnegative, logsumexp_rows
+from optgeom._numerics import Array, Square, Vector, log_nonnegative, logsumexp_rows
 from optgeom.errors import IncompatibleError
 from optgeom.losses.expectation import Multinomial, SecondMoments, expect
 from optgeom.losses.law import NegativeLaw, other_classes
@@ -69,18 +69,18 @@ class RowLoss(ABC):
     gives: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
-    def value(self, t: Array) -> Array:
+    def value(self, t: Square) -> Vector:
         """(G,) expected loss of one anchor of each group."""
 
-    def value_above_floor(self, t: Array) -> Array:
+    def value_above_floor(self, t: Square) -> Vector:
         """(G,) value minus a constant of the row, where that keeps digits: what is left as all t fall without limit."""
         return self.value(t)
 
     @abstractmethod
-    def log_pull(self, t: Array) -> Array:
+    def log_pull(self, t: Square) -> Square:
         """(G, G) log of the derivative with respect to one t_ij; -inf where there is no force."""
 
-    def pull(self, t: Array) -> Array:
+    def pull(self, t: Square) -> Square:
         """(G, G) the derivative itself; it underflows at very small temperatures."""
         return np.asarray(np.exp(self.log_pull(t)))
 
@@ -89,14 +89,14 @@ class RowLoss(ABC):
         """(G, G) True where classes of group h are among the negatives of anchors of group g, with a positive pull."""
 
     @abstractmethod
-    def curvature(self, t: Array) -> Callable[[Array], Array]:
+    def curvature(self, t: Square) -> Callable[[Array], Array]:
         """Hessian products at t: a function from a (G, G) direction to the (G, G) derivative of the pull along it."""
 
-    def majorizer(self, t: Array) -> Majorizer:
+    def majorizer(self, t: Square) -> Majorizer:
         """Log-sum upper bound at t, where these rows give a "majorizer"."""
         raise lacks("majorizer", self)
 
-    def pair_slopes(self, t: Array) -> Array:
+    def pair_slopes(self, t: Square) -> Square:
         """(G, G) derivative of each pull in its own t, where these rows give "pair-slopes"."""
         raise lacks("pair-slopes", self)
 
@@ -119,13 +119,13 @@ class LogSumRows(RowLoss):
     def _log_counted(self) -> Array:
         return np.asarray(log_nonnegative(self.count) + self.log_weight)
 
-    def _log_terms(self, t: Array) -> Array:
+    def _log_terms(self, t: Square) -> Array:
         return np.asarray(self._log_counted + t)
 
-    def _log_sum(self, t: Array) -> Array:
+    def _log_sum(self, t: Square) -> Array:
         return np.asarray(np.logaddexp(log_nonnegative(self.offset), logsumexp_rows(self._log_terms(t))))
 
-    def value_above_floor(self, t: Array) -> Array:
+    def value_above_floor(self, t: Square) -> Vector:
         terms = self._log_terms(t)
         based = self.offset > 0
         base = np.where(based, self.offset, 1.0)
@@ -133,10 +133,10 @@ class LogSumRows(RowLoss):
         above = np.log1p(np.exp(terms).sum(axis=1) / base)
         return above if based.all() else np.where(based, above, logsumexp_rows(terms))
 
-    def value(self, t: Array) -> Array:
+    def value(self, t: Square) -> Vector:
         return np.asarray(np.log(np.where(self.offset > 0, self.offset, 1.0)) + self.value_above_floor(t))
 
-    def pull(self, t: Array) -> Array:
+    def pull(self, t: Square) -> Square:
         # One exponential per entry, where the logarithm of the pull and its exponential take three.
         terms = self._log_terms(t)
         log_offset = log_nonnegative(self.offset)
@@ -148,18 +148,18 @@ class LogSumRows(RowLoss):
             shares / (np.where(total > 0, total, 1.0)[:, None] * np.where(self.count > 0, self.count, 1.0))
         )
 
-    def log_pull(self, t: Array) -> Array:
+    def log_pull(self, t: Square) -> Square:
         return np.asarray(self.log_weight + t - self._log_sum(t)[:, None])
 
     def reaches(self) -> npt.NDArray[np.bool_]:
         return np.isfinite(self.log_weight)
 
-    def curvature(self, t: Array) -> Callable[[Array], Array]:
+    def curvature(self, t: Square) -> Callable[[Array], Array]:
         pull = np.exp(self.log_pull(t))
         counted = self.count * pull
         return lambda direction: np.asarray(pull * (direction - np.einsum("gh,gh->g", counted, direction)[:, None]))
 
-    def majorizer(self, t: Array) -> Majorizer:
+    def majorizer(self, t: Square) -> Majorizer:
         return Majorizer(log_nonnegative(self.offset), self.log_weight, np.ones(self.offset.size), exact=True)
 
     def merge(self, merged: npt.NDArray[np.bool_]) -> LogSumRows:
@@ -181,17 +181,17 @@ class LinearRows(RowLoss):
     constant: float  # log q
     gives: ClassVar[frozenset[str]] = frozenset({"linear"})
 
-    def value(self, t: Array) -> Array:
+    def value(self, t: Square) -> Vector:
         chance = self.count * self.law.other
         return np.asarray(self.constant + np.where(chance > 0, chance * t, 0.0).sum(axis=1))
 
-    def log_pull(self, t: Array) -> Array:
+    def log_pull(self, t: Square) -> Square:
         return log_nonnegative(self.law.other)
 
     def reaches(self) -> npt.NDArray[np.bool_]:
         return self.law.other > 0
 
-    def curvature(self, t: Array) -> Callable[[Array], Array]:
+    def curvature(self, t: Square) -> Callable[[Array], Array]:
         return np.zeros_like
 
 
@@ -210,28 +210,28 @@ class MultinomialRows(RowLoss):
     log_factor: float  # log q
     gives: ClassVar[frozenset[str]] = frozenset({"majorizer"})
 
-    def value_above_floor(self, t: Array) -> Array:
+    def value_above_floor(self, t: Square) -> Vector:
         expected = expect(self.counts, t)
         return expected.log_mean if expected.log_over_a is None else expected.log_over_a
 
-    def value(self, t: Array) -> Array:
+    def value(self, t: Square) -> Vector:
         above = self.value_above_floor(t)
         if self.counts.a > 0:
             return np.asarray(self.log_alpha + above)
         return np.asarray(above + self.counts.mass() * self.log_factor)
 
-    def log_pull(self, t: Array) -> Array:
+    def log_pull(self, t: Square) -> Square:
         return np.asarray(log_nonnegative(expect(self.counts, t).weight) + t)
 
     def reaches(self) -> npt.NDArray[np.bool_]:
         return self.counts.law.other > 0
 
-    def curvature(self, t: Array) -> Callable[[Array], Array]:
+    def curvature(self, t: Square) -> Callable[[Array], Array]:
         pull = np.exp(self.log_pull(t))
         moments = SecondMoments(self.counts, t)
         return lambda direction: np.asarray(pull * direction - moments.product(direction))
 
-    def majorizer(self, t: Array) -> Majorizer:
+    def majorizer(self, t: Square) -> Majorizer:
         expected = expect(self.counts, t)
         log_offset, log_weight = log_nonnegative(expected.offset), log_nonnegative(expected.weight)
         return Majorizer(log_offset, log_weight, self.counts.mass(), exact=False)

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import Array, log_nonnegative
+from optgeom._numerics import Array, Square, log_nonnegative
 from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses.base import Loss
 from optgeom.losses.rows import RowLoss
@@ -64,7 +64,7 @@ class ClassMeanProgram:
         """What the loss and its rows give."""
         return self.loss.gives | self.rows.gives
 
-    def known_gap(self, cosines: Array) -> None:
+    def known_gap(self, cosines: Square) -> None:
         """Nothing is known of the optimum beforehand."""
 
     @property
@@ -75,17 +75,17 @@ class ClassMeanProgram:
     def num_classes(self) -> int:
         return int(self.groups.sizes.sum())
 
-    def exponents(self, cosines: Array) -> Array:
+    def exponents(self, cosines: Square) -> Square:
         """t = (A - 1)/tau."""
         return np.asarray((cosines - 1.0) / self.temperature)
 
-    def risk(self, cosines: Array) -> float:
+    def risk(self, cosines: Square) -> float:
         """F at a group-form Gram matrix."""
         value = self.rows.value(self.exponents(cosines))
         weight = self.sizes * self.rows.anchor_weight
         return float(np.sum(np.where(weight > 0, weight * value, 0.0)))
 
-    def risk_above_floor(self, cosines: Array) -> float:
+    def risk_above_floor(self, cosines: Square) -> float:
         """F minus its constant, what is left of it when all cosines with other classes are far below 1.
 
         A difference of such values keeps the digits that F itself loses beside the constant.
@@ -94,7 +94,7 @@ class ClassMeanProgram:
         weight = self.sizes * self.rows.anchor_weight
         return float(np.sum(np.where(weight > 0, weight * above, 0.0)))
 
-    def log_gradient(self, cosines: Array) -> Array:
+    def log_gradient(self, cosines: Square) -> Square:
         """(G, G) log of G'_ij = (lam_i pull_ij + lam_j pull_ji) / (2 tau), for one pair of classes.
 
         G' is half the derivative in A_ij = A_ji; the logarithm is -inf where a pair exerts no force, or where no pair
@@ -119,29 +119,29 @@ class ClassMeanProgram:
         met = np.asarray((pushed | pushed.T).any(axis=1))
         return np.flatnonzero(~met[self.groups.index])
 
-    def gradient(self, cosines: Array) -> Array:
+    def gradient(self, cosines: Square) -> Square:
         """(G, G) G' itself; it underflows at very small temperatures, where certificates use its logarithm."""
         weighted = self.rows.anchor_weight[:, None] * self.rows.pull(self.exponents(cosines))
         weighted = np.where((self.rows.count > 0) & (self.rows.anchor_weight > 0)[:, None], weighted, 0.0)
         return np.asarray((weighted + weighted.T) / (2 * self.temperature))
 
-    def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
+    def pair_curvature(self, cosines: Square, gradient: Square) -> Square:
         """G'/tau: exact for a log-sum but for the coupling within a row."""
         return gradient / self.temperature
 
-    def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
+    def gradient_derivative(self, cosines: Square) -> Callable[[Array], Array]:
         """Function from a symmetric (G, G) direction of the cosines to the derivative of G' along it."""
         product = self.rows.curvature(self.exponents(cosines))
         # Where there is no pair there is no pull, so nothing to derive.
         weight = self.rows.anchor_weight[:, None] / (2 * self.temperature) / self.temperature
 
-        def derivative(direction: Array) -> Array:
+        def derivative(direction: Square) -> Square:
             half = product(direction) * weight
             return np.asarray(half + half.T)
 
         return derivative
 
-    def pair_counts(self) -> Array:
+    def pair_counts(self) -> Square:
         """(G, G) number of ordered pairs of different classes between two groups.
 
         M_g m_h, and m_g (m_g - 1) on the diagonal.
@@ -201,6 +201,6 @@ def _apart(classes: ClassDistribution, merged: npt.NDArray[np.bool_]) -> ClassGr
     return ClassGroups(index, np.bincount(index).astype(np.int64), classes.proportions[first], counts)
 
 
-def lift(program: ClassMeanProgram, cosines: Array) -> Array:
+def lift(program: ClassMeanProgram, cosines: Square) -> Array:
     """(C, C) Gram matrix in class order, with unit diagonal, from group form."""
     return group_matrix.expand(cosines, np.ones(program.sizes.size), program.groups.index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Square
 from optgeom.programs.group_matrix import Sizes
 
 
@@ -26,23 +26,23 @@ class GramProgram(Protocol):
     @property
     def count(self) -> Array: ...
 
-    def risk(self, cosines: Array) -> float:
+    def risk(self, cosines: Square) -> float:
         """F."""
         ...
 
-    def gradient(self, cosines: Array) -> Array:
+    def gradient(self, cosines: Square) -> Square:
         """(G, G) half the derivative in A_ij = A_ji for one pair of members; 0 where there is no pair."""
         ...
 
-    def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
+    def gradient_derivative(self, cosines: Square) -> Callable[[Array], Array]:
         """Function from a symmetric (G, G) direction to the derivative of the gradient along it."""
         ...
 
-    def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
+    def pair_curvature(self, cosines: Square, gradient: Square) -> Square:
         """(G, G) estimate >= 0 of the derivative of each gradient entry in its own cosine, for preconditioning."""
         ...
 
-    def risk_above_floor(self, cosines: Array) -> float:
+    def risk_above_floor(self, cosines: Square) -> float:
         """F minus a constant of the program, chosen so that differences of F keep their digits."""
         ...
 
@@ -66,6 +66,6 @@ class CertifiableProgram(GramProgram, Protocol):
     @property
     def gives(self) -> frozenset[str]: ...
 
-    def known_gap(self, cosines: Array) -> float | None:
+    def known_gap(self, cosines: Square) -> float | None:
         """Risk minus a lower bound that the program knows, computed to relative accuracy; None where it knows none."""
         ...

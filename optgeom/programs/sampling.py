@@ -24,7 +24,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from optgeom._numerics import Array, log_nonnegative, logsumexp_rows
+from optgeom._numerics import Array, Square, log_nonnegative, logsumexp_rows
 from optgeom.programs.group_matrix import Sizes
 from optgeom.programs.weighted import relative_entropy
 
@@ -77,38 +77,38 @@ class SamplingProgram:
         ratio = np.where(kept, self.rows, 1.0) / np.where(kept, self.masses, 1.0)
         return -float(np.sum(self.rows * np.log(ratio))) / self.num_samples
 
-    def known_gap(self, cosines: Array) -> float:
+    def known_gap(self, cosines: Square) -> float:
         """L minus `bound`: the mean relative entropy of the rows."""
         scaled = cosines / self.temperature + self.log_masses
         log_p = scaled - logsumexp_rows(scaled)[:, None]
         return float(np.mean(relative_entropy(log_nonnegative(self.rows), log_p, np.ones_like(log_p))))
 
-    def log_norm(self, cosines: Array) -> Array:
+    def log_norm(self, cosines: Square) -> Array:
         """(n,) log of the denominators."""
         return logsumexp_rows(cosines / self.temperature + self.log_masses)
 
-    def risk(self, cosines: Array) -> float:
+    def risk(self, cosines: Square) -> float:
         """L."""
         pulled = (self.rows * cosines).sum(axis=1) / self.temperature
         return float(np.mean(self.log_norm(cosines) - pulled))
 
-    def probabilities(self, cosines: Array) -> Array:
+    def probabilities(self, cosines: Square) -> Square:
         """(n, n) P_ik = m_ik exp(A_ik/tau) / sum_l m_il exp(A_il/tau)."""
         scaled = cosines / self.temperature + self.log_masses
         return np.asarray(np.exp(scaled - logsumexp_rows(scaled)[:, None]))
 
-    def risk_above_floor(self, cosines: Array) -> float:
+    def risk_above_floor(self, cosines: Square) -> float:
         """L: it has no constant to leave out."""
         return self.risk(cosines)
 
-    def gradient(self, cosines: Array) -> Array:
+    def gradient(self, cosines: Square) -> Square:
         """(n, n) (P + P' - w - w')/(2 tau n) off the diagonal, which is fixed: half the derivative in A_ij = A_ji."""
         excess = self.probabilities(cosines) - self.rows
         slopes = (excess + excess.T) / (2 * self.temperature * self.num_samples)
         np.fill_diagonal(slopes, 0.0)
         return np.asarray(slopes)
 
-    def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
+    def gradient_derivative(self, cosines: Square) -> Callable[[Array], Array]:
         """Derivative of the gradient along a symmetric direction of zero diagonal.
 
         P_ij (D_ij - sum_k P_ik D_ik)/tau in row i.
@@ -116,7 +116,7 @@ class SamplingProgram:
         p = self.probabilities(cosines)
         factor = 2 * self.temperature**2 * self.num_samples
 
-        def derivative(direction: Array) -> Array:
+        def derivative(direction: Square) -> Square:
             moved = p * (direction - np.einsum("ij,ij->i", p, direction)[:, None])
             slopes = (moved + moved.T) / factor
             np.fill_diagonal(slopes, 0.0)
@@ -124,7 +124,7 @@ class SamplingProgram:
 
         return derivative
 
-    def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
+    def pair_curvature(self, cosines: Square, gradient: Square) -> Square:
         """(P + P')/(2 tau^2 n): exact but for the coupling within a row."""
         p = self.probabilities(cosines)
         estimate = (p + p.T) / (2 * self.temperature**2 * self.num_samples)

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Square
 from optgeom.programs.gram_program import GramProgram
 from optgeom.programs.group_matrix import Sizes
 
@@ -30,7 +30,7 @@ class _Derived:
     dual: Literal["linear"] = "linear"
     gives: frozenset[str] = frozenset()
 
-    def known_gap(self, cosines: Array) -> float | None:
+    def known_gap(self, cosines: Square) -> float | None:
         """None: no lower bound is known."""
         return None
 
@@ -62,29 +62,29 @@ class TiltedProgram(_Derived):
     def count(self) -> Array:
         return self.base.count
 
-    def risk(self, cosines: Array) -> float:
+    def risk(self, cosines: Square) -> float:
         """F - c A_ab, without the constant of F, beside which a small c would be lost."""
         return self.base.risk_above_floor(cosines) - self.strength * float(cosines[self.first, self.second])
 
-    def risk_above_floor(self, cosines: Array) -> float:
+    def risk_above_floor(self, cosines: Square) -> float:
         """The same."""
         return self.risk(cosines)
 
-    def _shifted(self, gradient: Array, by: float) -> Array:
+    def _shifted(self, gradient: Square, by: float) -> Array:
         shifted = gradient.copy()
         shifted[self.first, self.second] += by
         shifted[self.second, self.first] += by
         return shifted
 
-    def gradient(self, cosines: Array) -> Array:
+    def gradient(self, cosines: Square) -> Square:
         """G' - c/2 in the two entries of the pair: half the derivative in A_ab = A_ba."""
         return self._shifted(self.base.gradient(cosines), -self.strength / 2)
 
-    def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
+    def gradient_derivative(self, cosines: Square) -> Callable[[Array], Array]:
         """That of F."""
         return self.base.gradient_derivative(cosines)
 
-    def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
+    def pair_curvature(self, cosines: Square, gradient: Square) -> Square:
         """That of F."""
         return self.base.pair_curvature(cosines, self._shifted(gradient, self.strength / 2))
 
@@ -127,7 +127,7 @@ class TiedProgram(_Derived):
         selection[self.second] = self.sign * selection[self.first]
         return selection
 
-    def lift(self, cosines: Array) -> Array:
+    def lift(self, cosines: Square) -> Array:
         """(G, G) group form of the base from the (G - 1, G - 1) one; the pair has cosine `sign`."""
         full = self._selection @ cosines @ self._selection.T
         full[self.second, self.second] = cosines[self._position, self._position]
@@ -146,23 +146,23 @@ class TiedProgram(_Derived):
         np.fill_diagonal(gathered, np.where(self.sizes > 1, within, 0.0))
         return np.asarray(gathered)
 
-    def risk(self, cosines: Array) -> float:
+    def risk(self, cosines: Square) -> float:
         """F, without its constant."""
         return self.base.risk_above_floor(self.lift(cosines))
 
-    def risk_above_floor(self, cosines: Array) -> float:
+    def risk_above_floor(self, cosines: Square) -> float:
         """The same."""
         return self.risk(cosines)
 
-    def gradient(self, cosines: Array) -> Array:
+    def gradient(self, cosines: Square) -> Square:
         """Half the derivative in B_gh = B_hg."""
         return self._gather(self.base.gradient(self.lift(cosines)), self._selection)
 
-    def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
+    def gradient_derivative(self, cosines: Square) -> Callable[[Array], Array]:
         """Function from a symmetric direction of B to the derivative of the gradient along it."""
         derivative = self.base.gradient_derivative(self.lift(cosines))
 
-        def tied(direction: Array) -> Array:
+        def tied(direction: Square) -> Array:
             full = self.lift(direction)
             # A member keeps its unit length, and the pair its cosine.
             single = self.base.sizes == 1
@@ -172,7 +172,7 @@ class TiedProgram(_Derived):
 
         return tied
 
-    def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
+    def pair_curvature(self, cosines: Square, gradient: Square) -> Square:
         """Sum of the estimates of the pairs that each pair stands for."""
         full = self.lift(cosines)
         estimate = self.base.pair_curvature(full, self.base.gradient(full))

@@ -23,7 +23,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import Array, log_nonnegative, logsumexp_rows
+from optgeom._numerics import Array, Square, log_nonnegative, logsumexp_rows
 from optgeom.programs.group_matrix import Sizes
 
 
@@ -58,52 +58,52 @@ class WeightedProgram:
     def num_samples(self) -> int:
         return int(self.sizes.sum())
 
-    def log_softmax(self, cosines: Array) -> tuple[Array, Array]:
+    def log_softmax(self, cosines: Square) -> tuple[Array, Array]:
         """(G, G) log P_gh = log softmax_k(A_ik/tau) of one other sample, and (G,) log of the normaliser."""
         scaled = cosines / self.temperature
         norm = logsumexp_rows(scaled + log_nonnegative(self.count))
         return scaled - norm[:, None], norm
 
-    def risk(self, cosines: Array) -> float:
+    def risk(self, cosines: Square) -> float:
         """L at a group-form Gram matrix."""
         _, norm = self.log_softmax(cosines)
         pulled = (self.count * self.rows * cosines).sum(axis=1) / self.temperature
         return float(np.sum(self.sizes * np.where(self.anchored, norm - pulled, 0.0)) / self.num_samples)
 
-    def known_gap(self, cosines: Array) -> float:
+    def known_gap(self, cosines: Square) -> float:
         """L - H, H = -(1/n) sum_ij w~_ij log w~_ij the entropic bound: the mean relative entropy of the rows."""
         log_p, _ = self.log_softmax(cosines)
         gaps = relative_entropy(log_nonnegative(self.rows), log_p, self.count)
         return float(np.sum(self.sizes * np.where(self.anchored, gaps, 0.0)) / self.num_samples)
 
-    def probabilities(self, cosines: Array) -> Array:
+    def probabilities(self, cosines: Square) -> Square:
         """(G, G) P, 0 where there is no pair, and for anchors without a positive."""
         log_p, _ = self.log_softmax(cosines)
         # Where there is no pair, log P may be large: a single sample does not occur in its own normaliser.
         return np.where((self.count > 0) & self.anchored[:, None], np.exp(np.minimum(log_p, 0.0)), 0.0)
 
-    def risk_above_floor(self, cosines: Array) -> float:
+    def risk_above_floor(self, cosines: Square) -> float:
         """L: it has no constant to leave out."""
         return self.risk(cosines)
 
-    def gradient(self, cosines: Array) -> Array:
+    def gradient(self, cosines: Square) -> Square:
         """(G, G) (P + P' - w~ - w~')/(2 tau n): half the derivative in A_ij = A_ji."""
         excess = self.probabilities(cosines) - np.where(self.count > 0, self.rows, 0.0)
         return np.asarray((excess + excess.T) / (2 * self.temperature * self.num_samples))
 
-    def gradient_derivative(self, cosines: Array) -> Callable[[Array], Array]:
+    def gradient_derivative(self, cosines: Square) -> Callable[[Array], Array]:
         """Derivative of the gradient: row i moves by P_ij (D_ij - sum_k P_ik D_ik)/tau."""
         p = self.probabilities(cosines)
         counted = self.count * p
         factor = 2 * self.temperature**2 * self.num_samples
 
-        def derivative(direction: Array) -> Array:
+        def derivative(direction: Square) -> Square:
             moved = p * (direction - np.einsum("gh,gh->g", counted, direction)[:, None])
             return np.asarray((moved + moved.T) / factor)
 
         return derivative
 
-    def pair_curvature(self, cosines: Array, gradient: Array) -> Array:
+    def pair_curvature(self, cosines: Square, gradient: Square) -> Square:
         """(P + P')/(2 tau^2 n): exact but for the coupling within a row."""
         p = self.probabilities(cosines)
         return np.asarray((p + p.T) / (2 * self.temperature**2 * self.num_samples))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.linalg
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Square
 from optgeom.certificates import Certified
 from optgeom.certificates.certificate import RANK_EIGENVALUE
 from optgeom.certificates.repair import repair
@@ -64,7 +64,7 @@ class Solver(Protocol):
     @property
     def needs(self) -> frozenset[str]: ...
 
-    def solve(self, program: Any, start: Array, judge: Judge) -> Attempt | None:
+    def solve(self, program: Any, start: Square, judge: Judge) -> Attempt | None:
         """Search from a group-form matrix; None where there is nothing that could be judged."""
         ...
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Square
 from optgeom.losses.rows import LogSumRows
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import GramProgram
@@ -30,7 +30,7 @@ SMALLEST_DECREASE, MOST_STEPS, MEMORY = 1e-7, 400, 20
 ROUNDS = 20  # of majorizers
 
 
-def best_found(program: GramProgram, relaxed: Array, dim: int) -> tuple[Array, float, int]:
+def best_found(program: GramProgram, relaxed: Square, dim: int) -> tuple[Array, float, int]:
     """Best Gram matrix of `dim` columns found, its risk, and the number of steps.
 
     `program` keeps every member apart (in so few dimensions equal ones need not be treated equally); `relaxed` is the
@@ -54,14 +54,14 @@ def best_found(program: GramProgram, relaxed: Array, dim: int) -> tuple[Array, f
     return best[0], best[1], steps
 
 
-def spectral_start(relaxed: Array, dim: int, rng: np.random.Generator) -> Array:
+def spectral_start(relaxed: Square, dim: int, rng: np.random.Generator) -> Array:
     """(n, d) leading eigenvectors of the optimum without the constraint, disturbed, since they may be a saddle."""
     eigenvalues, vectors = np.linalg.eigh(relaxed)
     spectral = vectors[:, -dim:] * np.sqrt(np.maximum(eigenvalues[-dim:], 0.0))
     return np.asarray(spectral + 1e-3 * rng.standard_normal(spectral.shape))
 
 
-def quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]:
+def quasi_newton(program: GramProgram, start: Square) -> tuple[Array, float, int]:
     """L-BFGS over rows of any length, which are divided by it: Gram matrix, risk, steps."""
     from scipy.optimize import minimize
 
@@ -91,7 +91,7 @@ def quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]
     return unit(minimum.x)[2], float(minimum.fun), int(minimum.nit)
 
 
-def best_class_means(program: ClassMeanProgram, relaxed: Array, dim: int) -> tuple[Array, float, int]:
+def best_class_means(program: ClassMeanProgram, relaxed: Square, dim: int) -> tuple[Array, float, int]:
     """Best Gram matrix of `dim` columns that was reached, its risk, and the number of steps.
 
     The exact expectation of finitely many negatives costs hundreds of exponentials per entry, and a minimisation in few
@@ -119,14 +119,14 @@ def best_class_means(program: ClassMeanProgram, relaxed: Array, dim: int) -> tup
     return cosines, risk, taken
 
 
-def surrogate(program: ClassMeanProgram, cosines: Array) -> ClassMeanProgram:
+def surrogate(program: ClassMeanProgram, cosines: Square) -> ClassMeanProgram:
     """The log-sum program that touches `program` at `cosines` and lies above it, up to a constant."""
     upper = program.rows.majorizer(program.exponents(cosines))
     weight = program.rows.anchor_weight * upper.mass
     return replace(program, rows=LogSumRows(program.rows.count, weight, np.exp(upper.log_offset), upper.log_weight))
 
 
-def _factor(cosines: Array, dim: int) -> Array:
+def _factor(cosines: Square, dim: int) -> Array:
     """(C, d) unit rows with these products, of rank d at most."""
     values, vectors = np.linalg.eigh(cosines)
     return _unit(vectors[:, -dim:] * np.sqrt(np.maximum(values[-dim:], 0.0)))

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Square
 from optgeom.certificates import Certified
 from optgeom.programs import group_matrix
 from optgeom.programs.gram_program import CertifiableProgram, GramProgram
@@ -35,7 +35,7 @@ GOOD_GAP = 1e-12  # at which tightening ends
 ACCEPTED = 100.0  # times that gap, when nothing tighter is left to try at this rank
 
 
-def start_factor(program: GramProgram, cosines: Array, most: int | None = None, extra: int = 3) -> Array:
+def start_factor(program: GramProgram, cosines: Square, most: int | None = None, extra: int = 3) -> Array:
     """(G, r + 1) unit rows from a group-form matrix that is clipped to positive semidefinite.
 
     There are `extra` columns to spare, and `most` in all.
@@ -100,7 +100,7 @@ class LowRank:
     loose: float = LOOSE
     loose_steps: int = LOOSE_STEPS
 
-    def solve(self, program: CertifiableProgram, start: Array, judge: Judge) -> Attempt:
+    def solve(self, program: CertifiableProgram, start: Square, judge: Judge) -> Attempt:
         """From a group-form matrix, which is clipped to positive semidefinite."""
         point = start_factor(program, start, self.most_columns, self.extra)
         steps, slack = 0, SLACK

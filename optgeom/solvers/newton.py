@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from optgeom._numerics import EPS, Array, log_nonnegative, logsumexp_rows
+from optgeom._numerics import EPS, Array, Square, log_nonnegative, logsumexp_rows
 from optgeom.losses.rows import Majorizer
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.base import Attempt, Judge
@@ -67,7 +67,7 @@ class Newton:
     name: ClassVar[str] = "newton"
     needs: ClassVar[frozenset[str]] = frozenset({"majorizer"})
 
-    def solve(self, program: ClassMeanProgram, start: Array, judge: Judge) -> Attempt | None:
+    def solve(self, program: ClassMeanProgram, start: Square, judge: Judge) -> Attempt | None:
         name, result = self.name, solve_newton(program)
         if not result.converged:
             followed = solve_by_homotopy(program)
@@ -114,11 +114,11 @@ class _System:
         self.log_terms = np.where(self.pairs, majorizer.log_weight + log_nonnegative(self.count), -np.inf)
         self.log_anchor = log_nonnegative(program.rows.anchor_weight * majorizer.mass)
 
-    def normaliser(self, cosines: Array) -> Array:
+    def normaliser(self, cosines: Square) -> Array:
         """u that satisfies the first equation at given cosines."""
         return np.asarray(np.logaddexp(self.log_offset, logsumexp_rows(self.log_terms + (cosines - 1.0) / self.tau)))
 
-    def start_dual(self, u: Array, cosines: Array, sizes: Array) -> Array:
+    def start_dual(self, u: Array, cosines: Square, sizes: Array) -> Array:
         """y from the row sums of the force at given cosines: exact for the simplex of balanced classes."""
         log_omega = self.log_weight + (self.log_anchor - u)[:, None]
         log_force = np.logaddexp(log_omega, log_omega.T) + (cosines - 1.0) / self.tau - np.log(self.tau)
@@ -382,7 +382,7 @@ def solve_by_homotopy(program: ClassMeanProgram) -> NewtonResult:
     return NewtonResult(here.cosines, here.log_dual, here.converged, total)
 
 
-def fit_log_dual(program: ClassMeanProgram, cosines: Array) -> Array:
+def fit_log_dual(program: ClassMeanProgram, cosines: Square) -> Array:
     """(G,) y with exp(y_i + y_j) nearest to 2 G'_ij in least squares of logarithms.
 
     At an optimum of rank C - 1 this is log z. The normal equations of y_i + y_j = log 2 G'_ij over all pairs give
@@ -395,7 +395,7 @@ def fit_log_dual(program: ClassMeanProgram, cosines: Array) -> Array:
     return np.asarray((rows - float(m @ rows) / (2 * (classes - 1))) / (classes - 2))
 
 
-def solve_pinned(program: ClassMeanProgram, pin: Pin, cosines: Array, log_dual: Array) -> tuple[NewtonResult, float]:
+def solve_pinned(program: ClassMeanProgram, pin: Pin, cosines: Square, log_dual: Array) -> tuple[NewtonResult, float]:
     r"""Minimise F with the cosine of one pair fixed; the solution, and the derivative of the minimum in that cosine.
 
     Where one dimension is lost only, the dual is G'_ij - c T_ij = z_i z_j / 2 with T_ab = T_ba = 1/2 and 0 elsewhere,
@@ -415,7 +415,7 @@ def solve_pinned(program: ClassMeanProgram, pin: Pin, cosines: Array, log_dual: 
     return solution, force - float(np.exp(solution.log_dual[first] + solution.log_dual[second]))
 
 
-def susceptibilities(program: ClassMeanProgram, cosines: Array) -> Array:
+def susceptibilities(program: ClassMeanProgram, cosines: Square) -> Array:
     r"""(G, G) derivative in c, at c = 0, of the cosine of a pair when the program is tilted towards it by c A_ab.
 
     The excess of the tilted optimum begins as c^2 chi / 2, so a slack s moves the cosine by sqrt(2 s chi) to second

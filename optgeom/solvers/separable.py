@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from optgeom._numerics import EPS, Array, log_nonnegative
+from optgeom._numerics import EPS, Array, Square, log_nonnegative
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.base import Attempt, Judge
 from optgeom.solvers.newton import NewtonResult, judged, simplex
@@ -32,7 +32,7 @@ class SeparableNewton:
     name: ClassVar[str] = "newton"
     needs: ClassVar[frozenset[str]] = frozenset({"pair-slopes"})
 
-    def solve(self, program: ClassMeanProgram, start: Array, judge: Judge) -> Attempt | None:
+    def solve(self, program: ClassMeanProgram, start: Square, judge: Judge) -> Attempt | None:
         return judged(solve_separable(program), judge, self.name)
 
 
@@ -46,11 +46,11 @@ def solve_separable(program: ClassMeanProgram) -> NewtonResult:
     log_anchor = log_nonnegative(program.rows.anchor_weight)[:, None]
     tolerance = 8 * EPS * max(float(program.sizes.max()), 1 / tau)
 
-    def force(t: Array) -> Array:
+    def force(t: Square) -> Array:
         log_pull = program.rows.log_pull(t) + log_anchor
         return np.asarray(np.logaddexp(log_pull, log_pull.T) - np.log(tau))
 
-    def residuals(t: Array, y: Array) -> tuple[Array, Array]:
+    def residuals(t: Square, y: Array) -> tuple[Array, Array]:
         balance = np.where(pairs, y[:, None] + y[None, :] - force(t), 0.0)
         z = np.exp(y - y.max())
         cosines = np.where(pairs, 1 + tau * t, 1.0)

@@ -40,11 +40,20 @@ def shaped(hint: Any) -> Any:
     raise AssertionError(f"shapes inside {hint} are not checked: state them another way")
 
 
+def evaluated(hint: Any, function: Callable[..., Any]) -> Any:
+    """The annotation itself; Any where it names what only type checkers import."""
+    if not isinstance(hint, str):
+        return hint
+    try:
+        return eval(hint, function.__globals__)
+    except NameError:
+        return Any
+
+
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse arguments and results of another shape than annotated."""
-    function.__annotations__ = {
-        name: hint for name, given in function.__annotations__.items() if (hint := shaped(given)) is not Any
-    }
+    annotations = {name: evaluated(given, function) for name, given in function.__annotations__.items()}
+    function.__annotations__ = {name: hint for name, given in annotations.items() if (hint := shaped(given)) is not Any}
     return beartype.beartype(function) if function.__annotations__ else function
 
 
