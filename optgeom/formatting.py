@@ -30,19 +30,15 @@ def of_source(name: str) -> str:
 
 
 def visible(text: str) -> str:
-    """The same text without characters that steer a terminal or turn the direction of writing: U+FFFD in their place.
-
-    A byte of a file name that is not text, which Python keeps as half of a surrogate pair, is shown by its code.
-    """
-    return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    category = unicodedata.category(character)
-    if category == "Cs":
-        return f"\\u{ord(character):04x}"
-    steers = character in BIDIRECTIONAL or (category == "Cc" and character not in "\t\n")
-    return "\ufffd" if steers else character
+    """The same text with U+FFFD in place of characters that steer a terminal or turn the direction of writing."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        "\ufffd"
+        if character in BIDIRECTIONAL or (unicodedata.category(character) in ("Cc", "Cs") and character not in "\t\n")
+        else character
+        for character in text
+    )
 
 
 def finite(value: float | None) -> float | None:
