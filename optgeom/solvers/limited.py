@@ -61,7 +61,7 @@ def spectral_start(relaxed: Square, dim: int, rng: np.random.Generator) -> Array
     return np.asarray(spectral + 1e-3 * rng.standard_normal(spectral.shape))
 
 
-def quasi_newton(program: GramProgram, start: Square) -> tuple[Array, float, int]:
+def quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]:
     """L-BFGS over rows of any length, which are divided by it: Gram matrix, risk, steps."""
     from scipy.optimize import minimize
 
