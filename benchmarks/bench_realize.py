@@ -30,9 +30,10 @@ TOLERANCE = 1e-9  # beside rivals
 
 @dataclass(frozen=True)
 class Case:
-    """One problem; `seconds` is the target (inf: open), `gap` what counts as certified, relative to 1 + |loss|; NaN.
+    """One problem with its targets.
 
-    The verdict alone.
+    `seconds` is infinite where open; `gap` is what counts as certified, relative to 1 + |loss|. A gap of NaN stands for
+    a problem of which the verdict alone is asked.
     """
 
     n: int
@@ -53,9 +54,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one measurement holds.
+    """What one measurement covers.
 
-    Rivals -> problems with the least ratio and the rival's runs, and problems with targets of their own.
+    `rivals` has the problems of each rival, with the least ratio wanted and the number of its runs; `towards` has the
+    problems that are measured against their own targets.
     """
 
     rivals: Mapping[str, Mapping[Case, tuple[float, int]]]

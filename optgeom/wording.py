@@ -1,4 +1,4 @@
-"""A result in words, shared by the terminal table and the pictures, for readers who do not know the theory."""
+"""A geometry in words, for the terminal and the pictures, and for readers who do not know the theory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from optgeom.geometry import Geometry
 
 
 def simplex_angle_deg(num_classes: int) -> float:
-    """Angle of the balanced simplex, arccos(-1/(C-1)), in degrees.
-
-    What every pair has when all classes are equally frequent.
-    """
+    """Angle arccos(-1/(C-1)), in degrees, of every pair when all classes are equally frequent."""
     return math.degrees(math.acos(-1.0 / (num_classes - 1)))
 
 
@@ -22,9 +19,8 @@ def describe_regime(geometry: Geometry) -> str:
     """The regime in one sentence."""
     classes, rank = geometry.num_classes, geometry.rank
     if geometry.regime == "dimension-limited":
-        return (
-            f"dimension limited: {classes} classes in {_dimensions(geometry.dim or rank)}, fewer than the optimum needs"
-        )
+        space = _dimensions(geometry.dim or rank)
+        return f"dimension limited: {classes} classes in {space}, fewer than the optimum needs"
     if classes == 2:
         return "spread: the two classes point in opposite directions"
     if geometry.regime == "spread":
@@ -52,9 +48,8 @@ def describe_certificate(geometry: Geometry) -> str:
     if geometry.bracket is not None:
         low, high = geometry.bracket
         return (
-            f"not certified: in {_dimensions(geometry.dim or geometry.rank)} the lowest risk lies in "
-            f"the bracket from {low:.10g} to "
-            f"{high:.10g} (width {high - low:.1e}); this geometry attains the upper end, and whether a "
+            f"not certified: in {_dimensions(geometry.dim or geometry.rank)} the lowest risk lies in the bracket from "
+            f"{low:.10g} to {high:.10g} (width {high - low:.1e}); this geometry attains the upper end, and whether a "
             "better one exists is unknown"
         )
     if not certificate.certified:

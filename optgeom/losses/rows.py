@@ -172,7 +172,7 @@ class LogSumRows(RowLoss):
 class LinearRows(RowLoss):
     """value_g = constant + sum_h count_gh p_gh t_gh.
 
-    One negative without the positive in the denominator (k = 1, alpha = 0).
+    Rows of one negative without the positive in the denominator (k = 1, alpha = 0).
     """
 
     count: Array

@@ -142,16 +142,13 @@ class ClassMeanProgram:
         return derivative
 
     def pair_counts(self) -> Square:
-        """(G, G) number of ordered pairs of different classes between two groups.
-
-        M_g m_h, and m_g (m_g - 1) on the diagonal.
-        """
+        """(G, G) number of ordered pairs of different classes: m_g m_h, and m_g (m_g - 1) on the diagonal."""
         return np.asarray(self.sizes[:, None] * self.rows.count)
 
     def resampled(self, power: float) -> ClassMeanProgram:
         """The program of proportions lam^power (counts bent likewise, the largest kept).
 
-        The homotopy from balanced to given classes.
+        From power 0 to 1 these programs lead from balanced classes to the given ones.
         """
         groups = self.groups
         bent = np.exp(power * np.log(groups.proportions / groups.proportions.max()))

@@ -80,7 +80,7 @@ def solve_linear_elliptope(cost: Array) -> tuple[Array, int]:
 def start_linear(program: ClassMeanProgram) -> tuple[Array, int]:
     """Group-form start for the low-rank method on a linear program, and the steps taken.
 
-    The simplex where there are too many classes.
+    With too many classes for the interior-point method it is the simplex, after no step.
     """
     cosines = simplex(program)
     if program.num_classes > LARGEST:

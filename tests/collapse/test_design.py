@@ -20,50 +20,50 @@ SCL = og.InfoNCE(1.0, math.inf, 0.0, "mean", "scl")
 
 
 def test_sampler_reaches_an_angle() -> None:
-    found = design(ZIPF, SCL, "sampler", min_angle=80)
-    assert found.value is not None and found.geometry is not None
-    assert found.geometry.certificate.certified
-    assert og.solve(ZIPF.resample(found.value), SCL).min_angle_deg == pytest.approx(80, abs=1e-3)
-    assert og.solve(ZIPF.resample(found.value + 1e-3), SCL).min_angle_deg < 80
+    answer = design(ZIPF, SCL, "sampler", min_angle=80)
+    assert answer.value is not None and answer.geometry is not None
+    assert answer.geometry.certificate.certified
+    assert og.solve(ZIPF.resample(answer.value), SCL).min_angle_deg == pytest.approx(80, abs=1e-3)
+    assert og.solve(ZIPF.resample(answer.value + 1e-3), SCL).min_angle_deg < 80
 
 
 def test_sampler_leaves_collapse_where_the_rank_path_says() -> None:
-    found = design(ZIPF, SCL, "sampler")
+    answer = design(ZIPF, SCL, "sampler")
     boundary = first_rank_loss(power_path(ZIPF, SCL), 0.0, 1.5)
-    assert found.value == pytest.approx(boundary.value, abs=1e-5)
+    assert answer.value == pytest.approx(boundary.value, abs=1e-5)
 
 
 def test_batch_size_is_the_smallest_that_works() -> None:
     classes = og.ClassDistribution.from_proportions([0.9, 0.05, 0.05])
-    found = design(classes, og.SupCon(1.0, 4, 2), "batch_size")
-    assert found.value is not None and found.value == int(found.value)
-    ranks = [og.solve(classes, og.SupCon(1.0, batch, 2)).rank for batch in range(2, int(found.value) + 1)]
+    answer = design(classes, og.SupCon(1.0, 4, 2), "batch_size")
+    assert answer.value is not None and answer.value == int(answer.value)
+    ranks = [og.solve(classes, og.SupCon(1.0, batch, 2)).rank for batch in range(2, int(answer.value) + 1)]
     assert ranks[-1] == 2 and set(ranks[:-1]) == {1}
 
 
 def test_no_value_can() -> None:
     classes = og.ClassDistribution.from_proportions([0.95, 0.025, 0.025])
-    found = design(classes, og.InfoNCE(1.0, 8), "negatives")
-    assert found.value is None and found.geometry is not None
-    assert found.reason.startswith("no negatives from 1 to")
+    answer = design(classes, og.InfoNCE(1.0, 8), "negatives")
+    assert answer.value is None and answer.geometry is not None
+    assert answer.reason.startswith("no negatives from 1 to")
     beyond = design(classes, SCL, "temperature", min_angle=121)
     assert beyond.value is None and beyond.geometry is None
     assert "at most 120 degrees" in beyond.reason
 
 
 def test_preferred_end_that_works_is_kept() -> None:
-    found = design(og.ClassDistribution.from_counts([5, 4, 3]), og.SupCon(0.1), "sampler", min_angle=100)
-    assert found.value == 1.0 and found.reason == "the sampler may stay as it is"
+    answer = design(og.ClassDistribution.from_counts([5, 4, 3]), og.SupCon(0.1), "sampler", min_angle=100)
+    assert answer.value == 1.0 and answer.reason == "the sampler may stay as it is"
 
 
 def test_at_the_border_of_collapse_an_angle_is_suggested() -> None:
     classes = og.ClassDistribution.from_counts([9000, 500, 300])
-    found = design(classes, og.SupCon(), "temperature")
-    assert found.reason == "the highest temperature that works"
-    assert found.value is not None and og.solve(classes, og.SupCon(found.value * 1.001)).rank == 1
-    angle = og.solve(classes, og.SupCon(found.value)).min_angle_deg
+    answer = design(classes, og.SupCon(), "temperature")
+    assert answer.reason == "the highest temperature that works"
+    assert answer.value is not None and og.solve(classes, og.SupCon(answer.value * 1.001)).rank == 1
+    angle = og.solve(classes, og.SupCon(answer.value)).min_angle_deg
     assert 0 < angle < 5
-    assert found.note is not None and f"only {angle:.2g} degrees apart" in found.note and "--min-angle" in found.note
+    assert answer.note is not None and f"only {angle:.2g} degrees apart" in answer.note and "--min-angle" in answer.note
     wide = design(classes, og.SupCon(), "temperature", min_angle=30)
     assert wide.geometry is not None and wide.geometry.min_angle_deg >= 30 - 1e-6
     assert "degrees apart" not in (wide.note or "")
@@ -73,28 +73,28 @@ def test_at_the_border_of_collapse_an_angle_is_suggested() -> None:
 
 @pytest.mark.parametrize("angle", [30.0, 80.0, None])
 def test_epsilon_is_the_closed_form(angle: float | None) -> None:
-    found = design(ZIPF, og.SupCon(0.5), "epsilon", min_angle=angle)
-    assert found.value is not None and found.cosine is not None
+    answer = design(ZIPF, og.SupCon(0.5), "epsilon", min_angle=angle)
+    assert answer.value is not None and answer.cosine is not None
     wanted = -1 / 19 if angle is None else math.cos(math.radians(angle))
-    assert found.cosine == pytest.approx(wanted, abs=1e-14)
+    assert answer.cosine == pytest.approx(wanted, abs=1e-14)
     # Target cosine of Soft SupCon between classes: 1 + tau log eps; realizable iff tau log(1/eps) <= C/(C-1).
-    assert 1 + 0.5 * math.log(found.value) == pytest.approx(wanted, abs=1e-14)
-    assert 0.5 * math.log(1 / found.value) <= 20 / 19 + 1e-14
+    assert 1 + 0.5 * math.log(answer.value) == pytest.approx(wanted, abs=1e-14)
+    assert 0.5 * math.log(1 / answer.value) <= 20 / 19 + 1e-14
 
 
 def test_epsilon_too_small_for_floating_point() -> None:
     """At temperature 0.001 the 120 degrees of three classes take epsilon = exp(-1500) = 10^-651.
 
-    0 would be another scheme.
+    Epsilon 0, to which that rounds, is another scheme.
     """
-    found = design(og.ClassDistribution.from_counts([5, 3, 1]), og.SupCon(0.001), "epsilon")
-    assert found.value is None and "10^-651, too small for floating point" in found.reason
+    answer = design(og.ClassDistribution.from_counts([5, 3, 1]), og.SupCon(0.001), "epsilon")
+    assert answer.value is None and "10^-651, too small for floating point" in answer.reason
 
 
 def test_singletons_coincide_at_every_temperature() -> None:
     """Two classes of one row each share one direction in the full batch: no temperature keeps every class apart."""
-    found = design(og.ClassDistribution.from_counts([50, 3, 1, 1]), og.SupConFullBatch(0.1), "temperature")
-    assert found.value is None and found.geometry is not None and found.geometry.rank == 2
+    answer = design(og.ClassDistribution.from_counts([50, 3, 1, 1]), og.SupConFullBatch(0.1), "temperature")
+    assert answer.value is None and answer.geometry is not None and answer.geometry.rank == 2
     apart = design(og.ClassDistribution.from_counts([50, 3, 1]), og.SupConFullBatch(0.1), "temperature")
     assert apart.geometry is not None and apart.geometry.regime == "spread"
 

@@ -18,10 +18,7 @@ MILD = og.ClassDistribution.from_counts([90, 30, 10])
 
 
 def supcon_rows(features, labels, temperature, singletons="zero"):
-    """SupCon of explicit rows, written down from the paper.
-
-    (loss, per-anchor values with NaN where there is no positive).
-    """
+    """SupCon of explicit rows, as the paper writes it: the loss, and the value per anchor (NaN without a positive)."""
     scaled = features @ features.T / temperature
     terms = np.full(len(labels), np.nan)
     for anchor in range(len(labels)):
@@ -37,10 +34,10 @@ def supcon_rows(features, labels, temperature, singletons="zero"):
 
 
 def test_identical_rows():
-    found = loss_values(rows=8, observed=1.9459101)
-    assert found.collapsed_value == pytest.approx(1.945910, abs=5e-7)
-    assert found.verdict.startswith("collapsed: this is ln(8 - 1) = 1.945910 (within 0.019)")
-    assert (found.optimal_value, found.simplex_value, found.geometry) == (None, None, None)
+    values = loss_values(rows=8, observed=1.9459101)
+    assert values.collapsed_value == pytest.approx(1.945910, abs=5e-7)
+    assert values.verdict.startswith("collapsed: this is ln(8 - 1) = 1.945910 (within 0.019)")
+    assert (values.optimal_value, values.simplex_value, values.geometry) == (None, None, None)
 
 
 @pytest.mark.parametrize("labels", [[1] * 16, [0] * 8 + [1] * 8], ids=["one label", "two labels"])
@@ -51,43 +48,43 @@ def test_collapsed_loss_does_not_depend_on_labels(labels):
 
 def test_stuck_at_six_point_nine_two():
     loss = og.SupCon(0.1)
-    found = loss_values(loss=loss, rows=128, base_temperature=0.07, observed=6.92)
-    assert found.collapsed_value == pytest.approx(6.920267, abs=5e-7)
-    assert found.scale == pytest.approx(10 / 7)
-    assert found.verdict.startswith("collapsed: this is 1.42857 times ln(128 - 1) = 6.920267")
+    values = loss_values(loss=loss, rows=128, base_temperature=0.07, observed=6.92)
+    assert values.collapsed_value == pytest.approx(6.920267, abs=5e-7)
+    assert values.scale == pytest.approx(10 / 7)
+    assert values.verdict.startswith("collapsed: this is 1.42857 times ln(128 - 1) = 6.920267")
     without = loss_values(loss=loss, rows=128, observed=6.92)
     assert "collapsed, if your code multiplies by temperature / base temperature = 0.1 / 0.07" in without.verdict
     assert "6.920267 (give the base temperature)" in without.verdict
 
 
 def test_simclr():
-    found = loss_values(SIMCLR, og.SupConFullBatch(0.1, views=2), observed=5.5)
-    assert found.collapsed_value == pytest.approx(5.541264, abs=5e-7)
-    assert found.optimal_value == pytest.approx(0.010602, abs=5e-7)
-    assert found.optimal_value == pytest.approx(math.log1p(254 * math.exp(-128 / (127 * 0.1))), rel=1e-12)
-    assert found.verdict.startswith("collapsed: this is ln(256 - 1)")
-    assert found.rows == 256 and found.geometry.certificate.certified
-    assert any("127 dimensions or more" in note for note in found.notes)
+    values = loss_values(SIMCLR, og.SupConFullBatch(0.1, views=2), observed=5.5)
+    assert values.collapsed_value == pytest.approx(5.541264, abs=5e-7)
+    assert values.optimal_value == pytest.approx(0.010602, abs=5e-7)
+    assert values.optimal_value == pytest.approx(math.log1p(254 * math.exp(-128 / (127 * 0.1))), rel=1e-12)
+    assert values.verdict.startswith("collapsed: this is ln(256 - 1)")
+    assert values.rows == 256 and values.geometry.certificate.certified
+    assert any("127 dimensions or more" in note for note in values.notes)
 
 
 def test_floor_of_balanced_supcon_is_not_zero():
-    found = loss_values(og.ClassDistribution.from_counts([20] * 6), og.SupConFullBatch(0.1))
-    assert found.optimal_value == pytest.approx(2.944471, abs=5e-7)
-    assert found.optimal_value == pytest.approx(math.log(19 + 100 * math.exp(-6 / (5 * 0.1))), rel=1e-12)
-    assert found.simplex_value == found.optimal_value
+    values = loss_values(og.ClassDistribution.from_counts([20] * 6), og.SupConFullBatch(0.1))
+    assert values.optimal_value == pytest.approx(2.944471, abs=5e-7)
+    assert values.optimal_value == pytest.approx(math.log(19 + 100 * math.exp(-6 / (5 * 0.1))), rel=1e-12)
+    assert values.simplex_value == values.optimal_value
 
 
 @pytest.mark.parametrize(("singletons", "mean"), [("skip", 1.098612), ("zero", 0.549306)])
 def test_anchors_without_a_positive(singletons, mean):
-    found = loss_values(labels=[0, 1, 1, 3], loss=og.SupConFullBatch(singletons=singletons))
-    assert found.collapsed_value == pytest.approx(mean, abs=5e-7)
-    assert found.per_anchor_collapsed == (None, pytest.approx(math.log(3)), pytest.approx(math.log(3)), None)
-    assert (found.rows, found.anchors_without_positive) == (4, 2)
+    values = loss_values(labels=[0, 1, 1, 3], loss=og.SupConFullBatch(singletons=singletons))
+    assert values.collapsed_value == pytest.approx(mean, abs=5e-7)
+    assert values.per_anchor_collapsed == (None, pytest.approx(math.log(3)), pytest.approx(math.log(3)), None)
+    assert (values.rows, values.anchors_without_positive) == (4, 2)
     fate = "count as 0" if singletons == "zero" else "are skipped"
-    assert any(note.startswith(f"2 of 4 anchors without a positive: they {fate}") for note in found.notes)
+    assert any(note.startswith(f"2 of 4 anchors without a positive: they {fate}") for note in values.notes)
     explicit, terms = supcon_rows(np.ones((4, 1)), np.array([0, 1, 1, 3]), 0.1, singletons)
-    assert found.collapsed_value == pytest.approx(explicit, rel=1e-12)
-    np.testing.assert_array_equal(np.isnan(terms), [value is None for value in found.per_anchor_collapsed])
+    assert values.collapsed_value == pytest.approx(explicit, rel=1e-12)
+    np.testing.assert_array_equal(np.isnan(terms), [value is None for value in values.per_anchor_collapsed])
 
 
 def test_no_anchor_with_a_positive_is_an_error():
@@ -109,22 +106,24 @@ def test_small_temperatures_are_finite(temperature):
         (og.ClassDistribution.from_counts([20] * 6), og.SupConFullBatch(temperature)),
         (og.ClassDistribution.from_counts([20] * 6), og.SupCon(temperature, 64)),
     ):
-        found = loss_values(classes, loss)
-        assert all(math.isfinite(value) for value in (found.collapsed_value, found.optimal_value, found.simplex_value))
-        assert found.collapsed_value > found.optimal_value >= 0
+        values = loss_values(classes, loss)
+        assert all(
+            math.isfinite(value) for value in (values.collapsed_value, values.optimal_value, values.simplex_value)
+        )
+        assert values.collapsed_value > values.optimal_value >= 0
 
 
 def test_value_is_proved_where_the_geometry_is_not():
-    """So flat that no cosine can be certified, but every spread geometry has this value.
+    """The loss is so flat that no cosine can be certified, but every spread geometry has this value.
 
-    The batch holds n_i of the anchor's class.
+    The batch has n_i rows of the anchor's class.
     """
     with np.errstate(all="ignore"):
-        found = loss_values(MILD, og.SupConFullBatch(0.001))
+        values = loss_values(MILD, og.SupConFullBatch(0.001))
     expected = sum(n / 130 * math.log(n - 1) for n in (90, 30, 10))
-    assert found.optimal_value == pytest.approx(expected, rel=1e-12)
-    if not found.geometry.certificate.certified:
-        assert any("but not the geometry that attains it" in note for note in found.notes)
+    assert values.optimal_value == pytest.approx(expected, rel=1e-12)
+    if not values.geometry.certificate.certified:
+        assert any("but not the geometry that attains it" in note for note in values.notes)
 
 
 # ----------------------------------------------------------------------------------------------------- values against
@@ -136,11 +135,11 @@ def test_value_is_proved_where_the_geometry_is_not():
 )
 def test_optimal_value_of_batches_is_the_golden_risk(case):
     classes, loss = reference.build(case)
-    found = loss_values(classes, loss, base_temperature=0.07)
+    values = loss_values(classes, loss, base_temperature=0.07)
     scale = case["temperature"] / 0.07
-    assert found.optimal_value == pytest.approx(scale * case["risk"], rel=1e-9)
+    assert values.optimal_value == pytest.approx(scale * case["risk"], rel=1e-9)
     if case["batch_size"] != "inf":
-        assert found.collapsed_value == pytest.approx(scale * math.log(2 * case["batch_size"] - 1), rel=1e-12)
+        assert values.collapsed_value == pytest.approx(scale * math.log(2 * case["batch_size"] - 1), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -155,18 +154,18 @@ def test_optimal_value_of_batches_is_the_golden_risk(case):
     ids=str,
 )
 def test_collapsed_values(loss, value, formula):
-    found = loss_values(MILD, loss)
-    assert found.collapsed_value == pytest.approx(value, rel=1e-12)
-    assert found.collapsed_formula == formula
-    assert found.optimal_value < found.simplex_value < found.collapsed_value
+    values = loss_values(MILD, loss)
+    assert values.collapsed_value == pytest.approx(value, rel=1e-12)
+    assert values.collapsed_formula == formula
+    assert values.optimal_value < values.simplex_value < values.collapsed_value
 
 
 def test_collapsed_value_of_one_view_counts_anchors_without_a_positive_as_zero():
-    found = loss_values(MILD, og.SupCon(0.5, 16, 1))
+    values = loss_values(MILD, og.SupCon(0.5, 16, 1))
     share = sum(p * (1 - (1 - p) ** 15) for p in (9 / 13, 3 / 13, 1 / 13))
-    assert found.collapsed_value == pytest.approx(math.log(15) * share, rel=1e-12)
-    assert found.collapsed_formula.endswith("times the share of anchors that have a positive")
-    assert any(note.startswith(f"on average {100 * (1 - share):.2g} % of the anchors") for note in found.notes)
+    assert values.collapsed_value == pytest.approx(math.log(15) * share, rel=1e-12)
+    assert values.collapsed_formula.endswith("times the share of anchors that have a positive")
+    assert any(note.startswith(f"on average {100 * (1 - share):.2g} % of the anchors") for note in values.notes)
 
 
 def test_simplex_value_is_the_loss_of_explicit_rows():
@@ -174,46 +173,46 @@ def test_simplex_value_is_the_loss_of_explicit_rows():
     labels = np.repeat(np.arange(4), counts)
     simplex = np.linalg.cholesky(np.eye(4) * 4 / 3 - 1 / 3 + 1e-15 * np.eye(4))
     explicit, _ = supcon_rows(simplex[labels], labels, tau, "skip")
-    found = loss_values(og.ClassDistribution.from_counts(counts), og.SupConFullBatch(tau, singletons="skip"))
-    assert found.simplex_value == pytest.approx(explicit, rel=1e-7)
-    assert found.optimal_value < found.simplex_value
-    optimal, _ = supcon_rows(found.geometry.prototypes()[labels], labels, tau, "skip")
-    assert found.optimal_value == pytest.approx(optimal, rel=1e-9)
+    values = loss_values(og.ClassDistribution.from_counts(counts), og.SupConFullBatch(tau, singletons="skip"))
+    assert values.simplex_value == pytest.approx(explicit, rel=1e-7)
+    assert values.optimal_value < values.simplex_value
+    optimal, _ = supcon_rows(values.geometry.prototypes()[labels], labels, tau, "skip")
+    assert values.optimal_value == pytest.approx(optimal, rel=1e-9)
 
 
 def test_batch_of_labels_agrees_with_explicit_rows():
     labels = np.array([2, 0, 2, 1, 0, 2])
-    found = loss_values(labels=labels, loss=og.SupConFullBatch(0.3, 2), base_temperature=0.1)
+    values = loss_values(labels=labels, loss=og.SupConFullBatch(0.3, 2), base_temperature=0.1)
     _, where = np.unique(labels, return_inverse=True)
-    rows = found.geometry.prototypes()[np.repeat(where, 2)]
+    rows = values.geometry.prototypes()[np.repeat(where, 2)]
     explicit, _ = supcon_rows(rows, np.repeat(labels, 2), 0.3)
-    assert found.optimal_value == pytest.approx(3 * explicit, rel=1e-9)
-    assert found.per_anchor_collapsed == (pytest.approx(3 * math.log(11)),) * 6
+    assert values.optimal_value == pytest.approx(3 * explicit, rel=1e-9)
+    assert values.per_anchor_collapsed == (pytest.approx(3 * math.log(11)),) * 6
 
 
 def test_one_class_is_at_its_floor_when_collapsed():
-    found = loss_values(labels=["a"] * 5, loss=og.SupConFullBatch(0.2), observed=math.log(4))
-    assert found.optimal_value == found.collapsed_value == pytest.approx(math.log(4))
-    assert found.verdict.startswith("collapsed and optimal have the same value here")
+    values = loss_values(labels=["a"] * 5, loss=og.SupConFullBatch(0.2), observed=math.log(4))
+    assert values.optimal_value == values.collapsed_value == pytest.approx(math.log(4))
+    assert values.verdict.startswith("collapsed and optimal have the same value here")
     rng = np.random.default_rng(0)
     features = rng.normal(size=(5, 3))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    assert supcon_rows(features, np.zeros(5), 0.2)[0] > found.optimal_value
+    assert supcon_rows(features, np.zeros(5), 0.2)[0] > values.optimal_value
 
 
 def test_limit_of_large_batches_leaves_a_logarithm_out():
-    found = loss_values(MILD, og.SupCon(0.5))
-    assert found.constant is None and found.collapsed_value == 0.0
-    assert any("batches of N images add ln(2 (N - 1))" in note for note in found.notes)
+    values = loss_values(MILD, og.SupCon(0.5))
+    assert values.constant is None and values.collapsed_value == 0.0
+    assert any("batches of N images add ln(2 (N - 1))" in note for note in values.notes)
     size = 10**6
     exact = loss_values(MILD, og.SupCon(0.5), rows=2 * size)
     assert exact.loss.batch_size == size and exact.constant == 0.0
-    assert exact.optimal_value == pytest.approx(found.optimal_value + math.log(2 * (size - 1)), abs=1e-5)
+    assert exact.optimal_value == pytest.approx(values.optimal_value + math.log(2 * (size - 1)), abs=1e-5)
 
 
 def test_batches_of_cifar100_lt():
-    found = loss_values(og.ClassDistribution.from_profile("cifar100-lt:100"), og.SupCon(0.1, 256))
-    assert any("19.0 classes have one image in a batch and 36.8 none" in note for note in found.notes)
+    values = loss_values(og.ClassDistribution.from_profile("cifar100-lt:100"), og.SupCon(0.1, 256))
+    assert any("19.0 classes have one image in a batch and 36.8 none" in note for note in values.notes)
 
 
 def test_rows_are_known_from_the_loss():
@@ -246,8 +245,8 @@ TAIL = og.ClassDistribution.from_counts([900, 50, 50])
 
 
 def landmarks():
-    found = loss_values(TAIL, WARM)
-    return found.collapsed_value, found.optimal_value, found.simplex_value
+    values = loss_values(TAIL, WARM)
+    return values.collapsed_value, values.optimal_value, values.simplex_value
 
 
 def said(observed, **more):
@@ -291,10 +290,10 @@ def test_tolerance_is_the_users():
 
 
 def test_when_the_simplex_cannot_be_told_from_the_optimum():
-    found = loss_values(MILD, og.SupCon(0.1, 64))
-    verdict = loss_values(MILD, og.SupCon(0.1, 64), observed=found.optimal_value).verdict
+    values = loss_values(MILD, og.SupCon(0.1, 64))
+    verdict = loss_values(MILD, og.SupCon(0.1, 64), observed=values.optimal_value).verdict
     assert verdict.endswith("the balanced simplex has nearly this value too: the loss cannot tell them apart")
-    assert any("the loss hardly tells them apart" in note for note in found.notes)
+    assert any("the loss hardly tells them apart" in note for note in values.notes)
 
 
 def test_verdicts_of_rows_alone():
@@ -309,8 +308,8 @@ def test_verdicts_of_rows_alone():
 
 
 def test_zero_is_an_honest_value_where_the_floor_is_zero():
-    found = loss_values(SIMCLR, og.SupConFullBatch(0.02, views=2), observed=0.0)
-    assert found.verdict.startswith("at the optimum")
+    values = loss_values(SIMCLR, og.SupConFullBatch(0.02, views=2), observed=0.0)
+    assert values.verdict.startswith("at the optimum")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -129,11 +129,11 @@ def test_golden(case, law):
 
 
 def test_one_negative_in_closed_form():
-    found = collapse_threshold(infonce(1))
-    assert found.odds == pytest.approx((1 + math.e**2) / 2, rel=1e-12)
-    assert found.threshold == pytest.approx(0.807490, abs=5e-7)
-    assert found.one_minus_threshold == pytest.approx(1 - found.threshold, abs=1e-15)
-    assert math.exp(found.log_odds) == found.odds
+    threshold = collapse_threshold(infonce(1))
+    assert threshold.odds == pytest.approx((1 + math.e**2) / 2, rel=1e-12)
+    assert threshold.threshold == pytest.approx(0.807490, abs=5e-7)
+    assert threshold.one_minus_threshold == pytest.approx(1 - threshold.threshold, abs=1e-15)
+    assert math.exp(threshold.log_odds) == threshold.odds
 
 
 @pytest.mark.parametrize(
@@ -141,16 +141,16 @@ def test_one_negative_in_closed_form():
 )
 def test_limit_of_many_negatives_in_closed_form(tau, odds):
     for loss in (og.SupCon(tau), infonce(math.inf, tau, "ucl", 0.0), og.SupCon(tau, views=1)):
-        found = collapse_threshold(loss, minorities=9)
-        assert found.odds == pytest.approx(limit_odds(tau), rel=1e-11)
+        threshold = collapse_threshold(loss, minorities=9)
+        assert threshold.odds == pytest.approx(limit_odds(tau), rel=1e-11)
         if odds is not None:
-            assert found.odds == pytest.approx(odds, rel=1e-4)
+            assert threshold.odds == pytest.approx(odds, rel=1e-4)
 
 
 def test_the_share_that_rounds_to_one_keeps_its_complement():
-    found = collapse_threshold(og.SupCon(0.01))
-    assert found.threshold == 1.0
-    assert found.one_minus_threshold == pytest.approx(1 / limit_odds(0.01), rel=1e-11)
+    threshold = collapse_threshold(og.SupCon(0.01))
+    assert threshold.threshold == 1.0
+    assert threshold.one_minus_threshold == pytest.approx(1 / limit_odds(0.01), rel=1e-11)
 
 
 def test_unequal_minorities():
@@ -166,16 +166,16 @@ def test_unequal_minorities():
 
 
 def test_supcon_with_two_views_is_infonce():
-    found = collapse_threshold(og.SupCon(0.5, batch_size=9, views=2), minorities=5)
-    assert found.log_odds == pytest.approx(
+    threshold = collapse_threshold(og.SupCon(0.5, batch_size=9, views=2), minorities=5)
+    assert threshold.log_odds == pytest.approx(
         collapse_threshold(og.InfoNCE(0.5, 8, 0.5, "sum", "ucl"), minorities=5).log_odds, abs=1e-12
     )
 
 
 def test_supcon_with_one_view_by_enumeration():
-    """Three rows, two minorities.
+    """Three rows and two minorities: all count vectors of the two other rows, written out.
 
-    All count vectors of the two other rows, in rational numbers times powers of exp(-2/tau).
+    Coefficients are rational numbers times powers of exp(-2/tau).
     """
     tau, m = 0.5, 2
     far = math.exp(-2 / tau)
@@ -241,13 +241,13 @@ CASES = [
 
 @pytest.mark.parametrize(("loss", "split"), CASES, ids=lambda part: str(part)[:60])
 def test_the_solver_collapses_exactly_there(loss, split):
-    found = collapse_threshold(loss, split=split)
+    threshold = collapse_threshold(loss, split=split)
     minor = np.array(split) / np.sum(split)
     # UCL: each minority anchor sees the same law whatever the split, so all directions open together; SCL: the heaviest
     # pair opens first.
     opened = len(split) if "uniform-negatives" in loss.gives or len(set(split)) == 1 else 2
     for factor, rank in ((1 - 1e-4, opened), (1 + 1e-4, 1)):
-        odds = found.odds * factor
+        odds = threshold.odds * factor
         geometry = og.solve(og.ClassDistribution.from_proportions(np.concatenate([[odds], minor]) / (1 + odds)), loss)
         assert geometry.certificate.certified
         assert geometry.rank == rank, factor
@@ -257,9 +257,9 @@ def test_the_solver_collapses_exactly_there(loss, split):
 @pytest.mark.parametrize("k", [1, 2, 8, 64, 1024])
 def test_published_sufficient_thresholds_are_never_below(k, law):
     for m in (2, 3, 10, 1000):
-        found = collapse_threshold(infonce(k, 1.0, law), minorities=m)
-        assert found.published_sufficient == PUBLISHED_SUFFICIENT[law]
-        assert found.threshold <= found.published_sufficient
+        threshold = collapse_threshold(infonce(k, 1.0, law), minorities=m)
+        assert threshold.published_sufficient == PUBLISHED_SUFFICIENT[law]
+        assert threshold.threshold <= threshold.published_sufficient
 
 
 @pytest.mark.parametrize(

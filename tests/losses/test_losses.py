@@ -273,9 +273,9 @@ def test_small_temperatures_stay_finite(tau: float, make: Callable[[float], Loss
 @pytest.mark.parametrize("sampling", ["ucl", "scl"])
 @pytest.mark.parametrize("k", [1, 5])
 def test_smallest_temperature_without_a_constant(k: int, sampling: str) -> None:
-    """At tau = .006 the negatives are so unequal that log of their sum is the largest exponent.
+    """At tau = .006 the negatives are so unequal that the log of their sum is the largest exponent.
 
-    F is its expectation, plus log of ties.
+    F is the expectation of that, plus the log of ties.
     """
     program = program_of(InfoNCE(0.006, k, 0.0, "sum", sampling))
     gram = np.array([[1.0, -0.9, 0.1, -1.0], [-0.9, 1.0, -0.4, 0.6], [0.1, -0.4, 1.0, -0.6], [-1.0, 0.6, -0.6, 1.0]])
@@ -371,9 +371,9 @@ def test_description_survives_json(loss: Loss) -> None:
 @pytest.mark.parametrize("counts", [[50, 20, 10, 1, 1], [7] * 6, [1000, 3]], ids=str)
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_forces_are_their_logarithms_undone(temperature: float, counts: list[int], alpha: float) -> None:
-    """A log-sum has a faster way to its pulls.
+    """A log-sum has a faster way to its pulls: one exponential per entry.
 
-    One exponential an entry, without overflow where a diagonal entry stands for no class.
+    It must not overflow where a diagonal entry stands for no class.
     """
     classes = ClassDistribution.from_counts(counts)
     rng = np.random.default_rng(0)

@@ -1,6 +1,6 @@
-"""Cases 29 and 32 to 34 of practice: matrices that are not quite what they should be. And.
+"""Cases 29 and 32 to 34 of practice: matrices that are not quite what they should be.
 
-Every case has its numbered test.
+The last test asks that every case of practice has its numbered test.
 """
 
 from __future__ import annotations

@@ -126,9 +126,9 @@ def test_samples_without_a_positive_are_left_to_the_other_method() -> None:
 def test_the_method_that_does_not_fit_is_left_after_few_steps(
     n: int, dim: int, tau: float, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Full in its first columns, but of rank 18 of 90.
+    """The first optimum looks full in its first columns, but has rank 18 of 90.
 
-    And nearly realizable, where the primal-dual method needs 19 steps.
+    The second is nearly realizable, where the primal-dual method needs 19 steps.
     """
     taken = []
     step = primal_dual._newton_step
@@ -272,10 +272,10 @@ def test_neighbours_at_the_edge_of_numbers(n: int, bandwidth: float, tau: float)
     logs -= np.logaddexp.reduce(logs, axis=1)[:, None]
     rows, others = np.exp(logs), ~np.eye(n, dtype=bool)
     bound = -float(np.sum(rows[others] * logs[others])) / n
-    found = realize(Weights.y_aware(labels, bandwidth), temperature=tau)
-    assert found.certified and found.regime == "inconsistent"
-    assert found.entropic_bound == pytest.approx(bound, abs=1e-12)
-    z = found.embedding()
+    realization = realize(Weights.y_aware(labels, bandwidth), temperature=tau)
+    assert realization.certified and realization.regime == "inconsistent"
+    assert realization.entropic_bound == pytest.approx(bound, abs=1e-12)
+    z = realization.embedding()
     similarity = z @ z.T / tau
     np.fill_diagonal(similarity, -np.inf)
     log_p = similarity - np.logaddexp.reduce(similarity, axis=1)[:, None]

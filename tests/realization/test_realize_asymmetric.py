@@ -1,4 +1,4 @@
-"""Weights that are not symmetric.
+"""Weights that are not symmetric, against two facts.
 
 The best symmetric similarity bounds every loss, and in Euclidean space it is the optimum.
 """
@@ -47,24 +47,26 @@ def test_no_symmetric_similarity_is_better(n: int, spread: float) -> None:
         return loss(w, s + s.T)
 
     brute = scipy.optimize.minimize(flat, np.zeros(upper[0].size), method="BFGS", options={"gtol": 1e-7}).fun
-    found = realize(w, "euclidean", temperature=0.5)
-    assert found.certified and found.regime == "inconsistent" and not found.verdict.attained
-    assert found.optimal_loss == pytest.approx(brute, abs=1e-9)
-    assert found.gap_to_bound > 1e-3 and found.lower_bound > found.entropic_bound
+    realization = realize(w, "euclidean", temperature=0.5)
+    assert realization.certified and realization.regime == "inconsistent" and not realization.verdict.attained
+    assert realization.optimal_loss == pytest.approx(brute, abs=1e-9)
+    assert realization.gap_to_bound > 1e-3 and realization.lower_bound > realization.entropic_bound
 
 
 @pytest.mark.parametrize("tau", [0.1, 3.0])
 def test_the_embedding_has_that_loss_and_no_other_has_less(tau: float) -> None:
     w = matrix(12, 1.0, 3)
-    found = realize(w, "euclidean", temperature=tau)
-    z = found.embedding()
-    assert z.shape == (12, 10) and found.rank == 10 and found.unique
-    assert loss(w, of_points(z, tau)) == pytest.approx(found.optimal_loss, abs=1e-12)
+    realization = realize(w, "euclidean", temperature=tau)
+    z = realization.embedding()
+    assert z.shape == (12, 10) and realization.rank == 10 and realization.unique
+    assert loss(w, of_points(z, tau)) == pytest.approx(realization.optimal_loss, abs=1e-12)
     rng = np.random.default_rng(1)
     for size in (1e-3, 0.1, 1.0):
-        assert loss(w, of_points(z + size * rng.normal(size=z.shape), tau)) > found.optimal_loss
+        assert loss(w, of_points(z + size * rng.normal(size=z.shape), tau)) > realization.optimal_loss
     wide = realize(w, "euclidean", temperature=tau, dim=12)
-    assert wide.certified and not wide.unique and wide.optimal_loss == pytest.approx(found.optimal_loss, abs=1e-12)
+    assert (
+        wide.certified and not wide.unique and wide.optimal_loss == pytest.approx(realization.optimal_loss, abs=1e-12)
+    )
 
 
 def test_the_softmax_has_the_symmetric_sums_of_the_weights() -> None:
@@ -101,11 +103,11 @@ def test_groups_have_the_optimum_of_their_samples() -> None:
     np.fill_diagonal(w, 0.0)
     weights = Weights.from_matrix(w)
     assert weights.sizes.tolist() == [3, 1, 2, 4] and not weights.symmetric
-    found = realize(weights, "euclidean", temperature=0.5)
-    z = found.embedding()
-    assert found.certified and loss(w, of_points(z, 0.5)) == pytest.approx(found.optimal_loss, abs=1e-12)
+    realization = realize(weights, "euclidean", temperature=0.5)
+    z = realization.embedding()
+    assert realization.certified and loss(w, of_points(z, 0.5)) == pytest.approx(realization.optimal_loss, abs=1e-12)
     near = scipy.optimize.minimize(lambda x: loss(w, of_points(x.reshape(z.shape), 0.5)), z.ravel(), method="L-BFGS-B")
-    assert near.fun >= found.optimal_loss - 1e-12
+    assert near.fun >= realization.optimal_loss - 1e-12
 
 
 def test_symmetric_weights_attain_the_bound_of_the_fit() -> None:
@@ -116,8 +118,12 @@ def test_symmetric_weights_attain_the_bound_of_the_fit() -> None:
 def test_a_weight_of_zero_leaves_a_bracket() -> None:
     w = matrix(7, 1.0)
     w[0, 1] = 0.0
-    found = realize(w, "euclidean", temperature=0.5)
-    assert found.bracket is not None and not found.certified and found.bracket[0] == found.entropic_bound
+    realization = realize(w, "euclidean", temperature=0.5)
+    assert (
+        realization.bracket is not None
+        and not realization.certified
+        and realization.bracket[0] == realization.entropic_bound
+    )
 
 
 def test_weights_too_far_apart_to_be_fitted_are_not_certified() -> None:

@@ -52,18 +52,18 @@ def test_the_loss_is_that_of_the_embedding_at_every_temperature(similarity: str,
         Weights.soft_supcon([0, 0, 0, 1, 1, 2], 0.1),
         Weights.x_clr(CLOUD, 0.3),
     ):
-        found = realize(weights, similarity, temperature=tau)
-        assert found.certified
-        assert loss(found) == pytest.approx(found.optimal_loss, abs=2e-9)
+        realization = realize(weights, similarity, temperature=tau)
+        assert realization.certified
+        assert loss(realization) == pytest.approx(realization.optimal_loss, abs=2e-9)
 
 
 def test_low_temperatures_do_not_lose_the_rank() -> None:
-    """Target cosines within 1e-4 of 1.
+    """With target cosines within 1e-4 of 1 some eigenvalues are below 1e-7 of the mean.
 
-    Some eigenvalues are below 1e-7 of the mean, while similarities are of order 1.
+    Similarities are of order 1 all the same.
     """
-    found = realize(Weights.y_aware(CLOUD), temperature=1e-5)
-    assert found.regime == "realizable" and found.rank == 11
+    realization = realize(Weights.y_aware(CLOUD), temperature=1e-5)
+    assert realization.regime == "realizable" and realization.rank == 11
 
 
 @pytest.mark.parametrize("tau", [1e-300, 1e-7, 1e13, 1e300])
@@ -86,9 +86,9 @@ def test_weights_beyond_the_range_of_numbers_stay_in_logarithms(bandwidth: float
         expected = -((CLOUD[:, None] - CLOUD[None]) ** 2).sum(axis=-1) / 2 / bandwidth / bandwidth
     pairs = ~np.eye(12, dtype=bool)
     assert weights.log_weights[pairs] == pytest.approx(expected[pairs], rel=1e-12)
-    found = realize(weights, "euclidean", temperature=0.7)
-    assert found.regime == "realizable" and found.rank == (3 if bandwidth < 1e10 else 0)
-    assert loss(found) == pytest.approx(found.optimal_loss, abs=1e-9)
+    realization = realize(weights, "euclidean", temperature=0.7)
+    assert realization.regime == "realizable" and realization.rank == (3 if bandwidth < 1e10 else 0)
+    assert loss(realization) == pytest.approx(realization.optimal_loss, abs=1e-9)
 
 
 @pytest.mark.parametrize("unit", [1e-200, 1e-160, 1.0, 1e160, 1e200])
@@ -145,19 +145,16 @@ def test_a_row_of_zeros_whose_column_is_not_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=re.escape(line)):
         realize(weights, temperature=0.5)
     weights[:, 3] = 0.0
-    found = realize(weights, temperature=0.5)
+    realization = realize(weights, temperature=0.5)
     assert (
-        found.certified
+        realization.certified
         and "1 samples have no positive: they carry no term of the loss and act as negatives only"
-        in found.weights.notes
+        in realization.weights.notes
     )
 
 
 def test_too_few_dimensions_for_a_star_of_zeros_are_no_limit() -> None:
-    """The centre must be equally near to four leaves, and the leaves far from one another.
-
-    On a line that misses the bound.
-    """
+    """The centre must be equally near to four leaves that are far from one another, which no line allows."""
     star = np.zeros((5, 5))
     star[0, 1:] = star[1:, 0] = 1.0
     wide = realize(star, "euclidean", temperature=0.5)

@@ -1,6 +1,6 @@
-"""Laws of positives: densities against scipy, normalisers against independent integrals, samples against exact moments.
+"""Laws of positives, and their diversity.
 
-Diversity.
+Densities are compared with scipy, normalisers with independent integrals, samples with exact moments.
 """
 
 from __future__ import annotations

@@ -227,9 +227,9 @@ def test_two_classes_are_opposite(loss: Loss, values: list[int]) -> None:
 @pytest.mark.parametrize("tau", [0.5, 1.0, 3.0, 100.0])
 @pytest.mark.parametrize("minority", [[1, 1], [5, 3, 1], [4] * 6])
 def test_total_collapse_begins_at_the_exact_odds(tau: float, minority: list[int]) -> None:
-    """Limit loss.
+    """The limit loss collapses from odds x* = ((2 - s) + sqrt((2 - s)^2 + 8 q s)) / (2 s) on.
 
-    Odds x* = ((2 - s) + sqrt((2 - s)^2 + 8 q s)) / (2 s), q = exp(-2/tau), s = q + q^2, however the minority is split.
+    Here q = exp(-2/tau) and s = q + q^2, however the minority is split.
     """
     q = math.exp(-2 / tau)
     s = q + q * q
@@ -248,9 +248,9 @@ def test_total_collapse_begins_at_the_exact_odds(tau: float, minority: list[int]
 @pytest.mark.parametrize("tau", [10.0, 100.0, 1000.0])
 @pytest.mark.parametrize("values", [[4, 3, 2, 1], [30, 25, 20, 15, 15, 2]])
 def test_high_temperature_balances_the_weighted_means(tau: float, values: list[int]) -> None:
-    """Hoeffding's lemma.
+    """By Hoeffding's lemma lam' A lam <= 1/(2 tau) when no class has the majority.
 
-    (lam' A lam - 1)/tau <= F <= that + 1/(2 tau^2), so lam' A lam <= 1/(2 tau) when no class has the majority.
+    It gives (lam' A lam - 1)/tau <= F <= (lam' A lam - 1)/tau + 1/(2 tau^2).
     """
     lam = np.array(values) / sum(values)
     geometry = og.solve(counted(values), og.InfoNCE(tau, **LIMIT))
@@ -260,9 +260,9 @@ def test_high_temperature_balances_the_weighted_means(tau: float, values: list[i
 @pytest.mark.parametrize("tau", [0.2, 0.05, 0.01])
 @pytest.mark.parametrize("values", [[4, 3, 2, 1], [900, 90, 9, 9, 1]])
 def test_low_temperature_leaves_the_simplex_only(tau: float, values: list[int]) -> None:
-    """With a the largest cosine, lam_min exp((a-1)/tau)/2 <= F - sum lam log lam <= (C-1) exp(-C/((C-1) tau)).
+    """The largest cosine, a, is then near -1/(C-1).
 
-    A is near -1/(C-1).
+    For lam_min exp((a-1)/tau)/2 <= F - sum lam log lam <= (C-1) exp(-C/((C-1) tau)).
     """
     size, lam = len(values), np.array(values) / sum(values)
     geometry = og.solve(counted(values), og.InfoNCE(tau, **LIMIT))

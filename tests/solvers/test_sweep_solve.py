@@ -76,10 +76,7 @@ def test_the_gap_by_hand(negatives: float, sampling: str, profile: str, tau: flo
 @pytest.mark.parametrize("ratio", [2.0, 1e4, 1e9])
 @pytest.mark.parametrize("tau", [0.01, 0.5, 100.0])
 def test_two_classes_with_many_negatives_by_the_binomial_sum(negatives: int, ratio: float, tau: float) -> None:
-    """A_12 = -1; of k negatives, N are of the other class.
-
-    Log(1 + (k - N) + N exp(-2/tau)), less the positive's exponent 0.
-    """
+    """With A_12 = -1 and N of the k negatives from the other class, an anchor has log(1 + (k - N) + N exp(-2/tau))."""
     classes = og.ClassDistribution.from_counts([ratio, 1.0])
     geometry = og.solve(classes, og.InfoNCE(tau, negatives))
     number = np.arange(negatives + 1)
@@ -122,9 +119,9 @@ def test_narrow_proportions_are_those_numbers(kind: type) -> None:
     ("classes", "negatives", "sampling"), [(300, 10_000_000, "scl"), (300, 100_000, "ucl"), (300, math.inf, "scl")]
 )
 def test_rare_classes_at_high_temperature_do_not_hang(classes: int, negatives: float, sampling: str) -> None:
-    """Once minutes in the low-rank method.
+    """These took minutes in the low-rank method.
 
-    The last digit of a cosine, averaged away, cost the rarest classes five of theirs.
+    Averaging lost the last digit of a cosine, which cost the rarest classes five digits of theirs.
     """
     loss = f"{sampling} 1 {'mean' if negatives == math.inf else 'sum'}"
     assert sweep.answer(sweep.Cell(classes, "exp", 1e9, 100.0, negatives, loss, np.float64)) == "certified"
