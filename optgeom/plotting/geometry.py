@@ -36,7 +36,7 @@ LOG_RATIO = 30.0  # eigenvalues whose extremes differ more than this need a loga
 INCHES_PER_CHARACTER = 0.0076  # width of a character per point of font size, a little generous
 
 
-def plot_geometry(geometry: Geometry, size: tuple[float, float] | None = None) -> Figure:
+def plot_geometry(geometry: Geometry, *, size: tuple[float, float] | None = None) -> Figure:
     """Draw a geometry: Gram matrix, angles against frequency, eigenvalues.
 
     Up to four classes in up to three dimensions are drawn as vectors, too.
@@ -70,11 +70,11 @@ def plot_geometry(geometry: Geometry, size: tuple[float, float] | None = None) -
         figure = figures.new_figure((width, height))
         columns, ratios = (3, [1.2, 0.95, 1.1]) if drawn else (2, [1.1, 1.0])
         grid = figure.add_gridspec(2, columns, width_ratios=ratios)
-        plot_gram(geometry, figure.add_subplot(grid[:, 0]))
+        plot_gram(geometry, axes=figure.add_subplot(grid[:, 0]))
         if drawn:
-            prototypes.plot_prototypes(geometry, prototypes.add_axes(geometry, figure, grid[:, 1]))
-        plot_angles(geometry, figure.add_subplot(grid[0, -1]))
-        plot_spectrum(geometry, figure.add_subplot(grid[1, -1]))
+            prototypes.plot_prototypes(geometry, axes=prototypes.add_axes(geometry, figure, grid[:, 1]))
+        plot_angles(geometry, axes=figure.add_subplot(grid[0, -1]))
+        plot_spectrum(geometry, axes=figure.add_subplot(grid[1, -1]))
         title_points = points * 1.15
         columns_of_text = max(20, int(0.96 * width / (INCHES_PER_CHARACTER * title_points)))
         lines = [line for text in _title(geometry) for line in textwrap.wrap(text, columns_of_text)]
@@ -100,7 +100,7 @@ def label(name: str, width: int = 14) -> str:
     return short(name, width).replace("$", r"\$")
 
 
-def plot_gram(geometry: Geometry, axes: Axes | None = None) -> Axes:
+def plot_gram(geometry: Geometry, *, axes: Axes | None = None) -> Axes:
     """Heat map of the angles between class means, most frequent class first.
 
     Cosines on [-1, 1] where they differ much; otherwise the deviation of the angles from the balanced simplex, on its
@@ -213,7 +213,7 @@ def _gram_numbers(axes: Axes, angles: Array, image: Any, none: npt.NDArray[np.bo
         )
 
 
-def plot_angles(geometry: Geometry, axes: Axes | None = None) -> Axes:
+def plot_angles(geometry: Geometry, *, axes: Axes | None = None) -> Axes:
     """Smallest, median and largest angle of each class to the others, against its count (or proportion)."""
     axes = axes or figures.new_axes()
     groups, of_classes = _rows(geometry)
@@ -260,7 +260,7 @@ def _angle_summary(geometry: Geometry, groups: npt.NDArray[np.intp]) -> tuple[Ar
     return lowest, middle, highest
 
 
-def plot_spectrum(geometry: Geometry, axes: Axes | None = None) -> Axes:
+def plot_spectrum(geometry: Geometry, *, axes: Axes | None = None) -> Axes:
     """Eigenvalues of the Gram matrix, largest first, with the rank marked.
 
     Those below 1e-7 count as zero and lie on the lower edge.

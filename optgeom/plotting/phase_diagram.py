@@ -44,6 +44,7 @@ INCHES_PER_CHARACTER = 0.0076
 
 def plot_phase_diagram(
     scan: Scan | str | os.PathLike[str],
+    *,
     x: str | None = None,
     y: str | None = None,
     colour: str = "regime",

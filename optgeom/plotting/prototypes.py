@@ -34,7 +34,7 @@ def add_axes(geometry: Geometry, figure: Figure, place: Any = 111) -> Axes:
     return figure.add_subplot(place, projection="3d" if geometry.rank == 3 else None)
 
 
-def plot_prototypes(geometry: Geometry, axes: Axes | None = None) -> Axes:
+def plot_prototypes(geometry: Geometry, *, axes: Axes | None = None) -> Axes:
     """Class means as arrows on the unit circle (rank 1 or 2) or the unit sphere (rank 3).
 
     The most frequent class points upwards.

@@ -23,7 +23,7 @@ STEPS = [1, 2, 5, 10]  # multiples on which ticks are readable
 FLAT = 1e-9  # ranges narrower than this are rounding
 
 
-def plot_realization(realization: Realization, size: tuple[float, float] | None = None) -> Figure:
+def plot_realization(realization: Realization, *, size: tuple[float, float] | None = None) -> Figure:
     """Weights, target similarities, realised similarities (one colour scale for both), and realised against target.
 
     Samples of one group (equal labels) and labels in one dimension are put in order; other samples keep theirs.

@@ -32,7 +32,7 @@ LEAST_RANGE = 0.01  # of the axis of losses: smaller differences must not fill t
 NEAR = 0.03  # cosines that differ less look the same
 
 
-def plot_recovery(recovery: Recovery, size: tuple[float, float] | None = None) -> Figure:
+def plot_recovery(recovery: Recovery, *, size: tuple[float, float] | None = None) -> Figure:
     """Draw where positives may be, losses above the optimum, and optimal cosines against those of the latents.
 
     The first panel is the sphere with a few anchors and their positives (up to three dimensions), or how much every

@@ -42,7 +42,7 @@ def frequency_order(validation: Validation) -> npt.NDArray[np.intp]:
     return np.argsort([-share[name] for name in validation.names], kind="stable")
 
 
-def plot_angle_map(validation: Validation, which: str, axes: Axes | None = None) -> Axes:
+def plot_angle_map(validation: Validation, which: str, *, axes: Axes | None = None) -> Axes:
     """Heat map of pairs of classes, most frequent class first.
 
     The learned and the optimal angles have one scale: red is closer than in the balanced simplex, blue further apart.
@@ -142,7 +142,7 @@ def _name_classes(validation: Validation, order: npt.NDArray[np.intp], axes: Axe
     axes.set_xlabel("most frequent first")
 
 
-def plot_angle_scatter(validation: Validation, axes: Axes | None = None) -> Axes:
+def plot_angle_scatter(validation: Validation, *, axes: Axes | None = None) -> Axes:
     """Learned against optimal angle of every pair with its interval, orange where they differ, and the tolerance."""
     axes = axes or figures.new_axes()
     pairs = _TestedPairs(validation)
@@ -175,7 +175,7 @@ def plot_angle_scatter(validation: Validation, axes: Axes | None = None) -> Axes
     return axes
 
 
-def plot_angle_errors(validation: Validation, axes: Axes | None = None) -> Axes:
+def plot_angle_errors(validation: Validation, *, axes: Axes | None = None) -> Axes:
     """Learned minus optimal angle of every pair with its interval, against the images of its smaller class."""
     axes = axes or figures.new_axes()
     pairs = _TestedPairs(validation)
@@ -258,7 +258,7 @@ class _TestedPairs:
         axes.plot([], [], "s", color=BLUE, markersize=5, markeredgewidth=0, label=f"{x.size} pairs")
 
 
-def plot_spectra(validation: Validation, axes: Axes | None = None) -> Axes:
+def plot_spectra(validation: Validation, *, axes: Axes | None = None) -> Axes:
     """Eigenvalues of the learned and of the optimal Gram matrix; noise makes small learned ones negative."""
     from matplotlib.ticker import MaxNLocator
 

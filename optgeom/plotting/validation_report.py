@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from optgeom.embeddings.result import Validation
@@ -167,13 +166,17 @@ def _pictures(validation: Validation) -> list[dict[str, str]]:
     ]
     shown = [one for one in drawn if pairs or one[0] == "optimal"]
     return [
-        {"svg": inline_svg(partial(draw, validation), size, name, title, caption), "caption": caption}
+        {"svg": inline_svg(_onto(draw, validation), size, name, title, caption), "caption": caption}
         for name, draw, size, title, caption in shown
     ]
 
 
+def _onto(draw: Callable[..., Any], validation: Validation) -> Callable[..., Any]:
+    return lambda axes: draw(validation, axes=axes)
+
+
 def _map(which: str) -> Callable[..., Any]:
-    return lambda validation, axes: pictures.plot_angle_map(validation, which, axes)
+    return lambda validation, *, axes: pictures.plot_angle_map(validation, which, axes=axes)
 
 
 def _regime(validation: Validation) -> str:

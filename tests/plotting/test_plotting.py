@@ -52,7 +52,7 @@ GEOMETRIES = {
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_draws_without_warnings(name, size, tmp_path):
     geometry = GEOMETRIES[name]()
-    figure = plot_geometry(geometry, size)
+    figure = plot_geometry(geometry, size=size)
     save_figure(figure, tmp_path / "p.png", dpi=40)
     drawn = [axes for axes in figure.axes if axes.name != "3d"]
     for axes in drawn:
@@ -210,7 +210,7 @@ def test_prototypes_that_cannot_be_drawn():
     with pytest.raises(errors.InvalidInputError, match=r"up to 4 classes of rank up to 3; got 10 classes of rank 9"):
         plot_prototypes(profile("cifar10-lt:100"))
     with pytest.raises(errors.InvalidInputError, match=r"`axes` must be three-dimensional for rank 3"):
-        plot_prototypes(GEOMETRIES["four on a sphere"](), figures.new_axes())
+        plot_prototypes(GEOMETRIES["four on a sphere"](), axes=figures.new_axes())
 
 
 def test_saved_files_are_the_same_every_time(tmp_path):

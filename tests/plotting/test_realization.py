@@ -48,7 +48,7 @@ def image(axes):
 @pytest.mark.parametrize("name", CASES)
 def test_draws_without_warnings_and_nothing_collides(name, size):
     found = CASES[name]()
-    figure = drawing.plot_realization(found, size)
+    figure = drawing.plot_realization(found, size=size)
     figure.draw_without_rendering()
     assert found.regime in figure.get_suptitle()
     boxes = []

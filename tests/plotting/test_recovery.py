@@ -46,7 +46,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_draws_without_warnings_and_nothing_collides(name, size):
     found = CASES[name]()
-    figure = drawing.plot_recovery(found, size)
+    figure = drawing.plot_recovery(found, size=size)
     figure.draw_without_rendering()
     said = figure.get_suptitle().replace("\n", " ")
     assert said[1:] == found.verdict[1:] and said[0].isupper()
