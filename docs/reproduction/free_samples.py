@@ -1,18 +1,20 @@
-"""One free vector a sample, trained by the loop of the package on sampled or full batches."""
+"""One free vector per sample, trained by the loop of the package on sampled or full batches."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from optgeom._numerics import Array
 from optgeom.training.features import FreeFeatures
 from optgeom.training.loop import Loop
 from optgeom.training.losses import ContrastiveLoss
 from optgeom.training.settings import Settings
 from optgeom.training.task import GramDistance, Task, Terms
+
+Array = npt.NDArray[np.float64]
 
 
 class FreeSampleTask(Task):

@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from experiment import Results, agrees, plural, table
 from latents.encoders import make_latent_encoder
 from latents.generators import make_generator
 from latents.task import LatentPairTask, train_latents
 from scipy.optimize import minimize_scalar
 
-from optgeom._numerics import Array
 from optgeom.sampling.asymptotic import asymptotic_loss, infimum, orthogonal_loss
 from optgeom.sampling.conditionals import Conditional, Slice, VonMisesFisher
 from optgeom.sampling.maps import identity
@@ -79,7 +79,7 @@ def sampled_loss(law: str, mapping: Any, settings: Results) -> tuple[float, floa
 def stretched(stretch: float) -> Any:
     """z -> A z/|A z|, A = diag(stretch, 1, 1)."""
 
-    def mapping(z: Array) -> Array:
+    def mapping(z: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         moved = z * np.array([stretch, 1.0, 1.0])
         return np.asarray(moved / np.linalg.norm(moved, axis=1)[:, None])
 

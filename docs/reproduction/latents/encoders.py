@@ -7,9 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from latents import generators
+from latents import generators, require
 from latents.generators import Generator
-from optgeom import _checks
 from optgeom.errors import IncompatibleError
 
 ENCODERS = ("batchnorm-mlp", "mlp", "matched")
@@ -131,8 +130,9 @@ def make_latent_encoder(
     IncompatibleError
         A matched encoder into another dimension, or of a generator of unknown kind.
     """
-    _checks.choice("kind", kind, ENCODERS)
-    size = generator.dimension if dim is None else _checks.integer("dim", dim, at_least=1)
+    require(kind in ENCODERS, f"`kind` must be one of {', '.join(ENCODERS)}; got {kind!r}")
+    size = generator.dimension if dim is None else dim
+    require(size >= 1, f"`dim` must be a whole number >= 1; got {dim!r}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if kind == "matched":
@@ -143,7 +143,8 @@ def make_latent_encoder(
                 )
             return _matched(generator)
         normed = kind == "batchnorm-mlp"
-        layers = (10 if normed else 3) if depth is None else _checks.integer("depth", depth, at_least=1)
+        layers = (10 if normed else 3) if depth is None else depth
+        require(layers >= 1, f"`depth` must be a whole number >= 1; got {depth!r}")
         return DeepMLP(math.prod(generator.shape), size, width=width, depth=layers, batch_norm=normed)
 
 

@@ -23,8 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from optgeom import _checks
-from optgeom.errors import InvalidInputError
+from latents import require
 
 SLOPE = 0.2  # of leaky ReLU below 0, as published
 
@@ -44,7 +43,8 @@ class Generator(nn.Module):
 
     def __init__(self, dimension: int, at_least: int = 2) -> None:
         super().__init__()
-        self.dimension = _checks.integer("dimension", dimension, at_least=at_least)
+        require(dimension >= at_least, f"`dimension` must be a whole number >= {at_least}; got {dimension!r}")
+        self.dimension = dimension
 
     def inverse(self, x: Tensor) -> Tensor:
         """(n, d) latents of (n, *shape) outputs of g."""
@@ -82,8 +82,9 @@ class LinearGenerator(Generator):
 
     def __init__(self, dimension: int, *, outputs: int | None = None, condition: float = 3.0, seed: int = 0) -> None:
         super().__init__(dimension)
-        size = dimension if outputs is None else _checks.integer("outputs", outputs, at_least=dimension)
-        _checks.real("condition", condition, at_least=1.0, hint="1 is orthogonal")
+        size = dimension if outputs is None else outputs
+        require(size >= dimension, f"`outputs` must be a whole number >= {dimension}; got {outputs!r}")
+        require(condition >= 1, f"`condition` must be >= 1; got {condition!r} (1 is orthogonal)")
         random = torch.Generator().manual_seed(seed)
         scale = condition ** (-torch.arange(dimension, dtype=torch.float64) / (dimension - 1))
         left, right = orthogonal(size, random)[:, :dimension], orthogonal(dimension, random)
@@ -117,10 +118,10 @@ class InvertibleMLP(Generator):
 
     def __init__(self, dimension: int, *, layers: int = 3, slope: float = SLOPE, seed: int = 0) -> None:
         super().__init__(dimension)
-        _checks.integer("layers", layers, at_least=1)
-        self.slope = _checks.real("slope", slope, above=0.0, hint="0.2 is usual; with 0 it is not a bijection")
-        if self.slope > 1:
-            raise InvalidInputError(f"`slope` must be in (0, 1]; got {slope!r} (1 is a linear map)")
+        require(layers >= 1, f"`layers` must be a whole number >= 1; got {layers!r}")
+        require(slope > 0, f"`slope` must be > 0; got {slope!r} (0.2 is usual; with 0 it is not a bijection)")
+        require(slope <= 1, f"`slope` must be in (0, 1]; got {slope!r} (1 is a linear map)")
+        self.slope = slope
         random = torch.Generator().manual_seed(seed)
         self.register_buffer("weights", torch.stack([orthogonal(dimension, random) for _ in range(layers)]))
         self.shape = (self.dimension,)
@@ -157,7 +158,8 @@ class Spiral(Generator):
 
     def __init__(self, dimension: int, *, turns: float = 2.0) -> None:
         super().__init__(dimension, at_least=3)
-        self.turns = _checks.real("turns", turns, at_least=0.0, hint="2 is usual")
+        require(turns >= 0, f"`turns` must be >= 0; got {turns!r} (2 is usual)")
+        self.turns = turns
         self.shape = (self.dimension,)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -184,7 +186,8 @@ class Patches(Generator):
 
     def __init__(self, dimension: int, *, bands: int = 4) -> None:
         super().__init__(dimension, at_least=3)
-        self.bands = _checks.integer("bands", bands, at_least=1)
+        require(bands >= 1, f"`bands` must be a whole number >= 1; got {bands!r}")
+        self.bands = bands
         self.register_buffer("angles", math.pi / (self.bands - torch.arange(self.bands, dtype=torch.float64)))
         self.shape = (self.dimension,)
 
@@ -221,8 +224,9 @@ class Blobs(Generator):
 
     def __init__(self, dimension: int, *, side: int = 6, width: float = 0.5) -> None:
         super().__init__(dimension)
-        self.side = _checks.integer("side", side, at_least=2)
-        self.width = _checks.real("width", width, above=0.0, hint="0.5 is usual")
+        require(side >= 2, f"`side` must be a whole number >= 2; got {side!r}")
+        require(width > 0, f"`width` must be > 0; got {width!r} (0.5 is usual)")
+        self.side, self.width = side, width
         self.squares = (dimension + 1) // 2
         line = torch.linspace(-1, 1, side, dtype=torch.float64)
         self.register_buffer("grid", torch.cartesian_prod(line, line))
@@ -257,7 +261,7 @@ def make_generator(name: str, dimension: int, *, seed: int = 0) -> Generator:
     seed : int
         Of random weights, where there are any.
     """
-    _checks.choice("generator", name, GENERATORS)
+    require(name in GENERATORS, f"`generator` must be one of {', '.join(GENERATORS)}; got {name!r}")
     made: dict[str, Any] = {
         "identity": lambda: Identity(dimension),
         "linear": lambda: LinearGenerator(dimension, outputs=2 * dimension, seed=seed),

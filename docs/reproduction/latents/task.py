@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
+from latents import require
 from latents.generators import Generator
-from optgeom import _checks
-from optgeom._numerics import Array
 from optgeom.embeddings.metrics.recovery import LatentRecovery, latent_recovery
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.sampling.asymptotic import check_rho
@@ -38,6 +38,8 @@ from optgeom.training.loop import Loop, LoopResult
 from optgeom.training.losses import SupportCorrectedLoss
 from optgeom.training.settings import Settings
 from optgeom.training.task import REFRESHING_BATCHES, GramDistance, Task, Terms
+
+Array = npt.NDArray[np.float64]
 
 BATCH, PER_SLICE = 256, 16
 LOGGED_LATENTS = 200  # whose cosines the log compares
@@ -94,7 +96,8 @@ class LatentPairTask(Task):
             raise InvalidInputError(
                 f"`generator` must take latents of the dimension of `conditional`; got {came} (make it anew)"
             )
-        self.batch = _checks.integer("batch", batch, at_least=2)
+        require(batch >= 2, f"`batch` must be a whole number >= 2; got {batch!r}")
+        self.batch = batch
         check_rho(rho)
         self._per_slice = _group(conditional, rho, self.batch, per_slice)
         already = (self._per_slice - 1) / (self.batch - 1)
@@ -229,7 +232,7 @@ def train_latents(
 
 def _group(conditional: Conditional, rho: float, batch: int, per_slice: int) -> int:
     """Anchors per slice: 1 where no support is asked for, or where all anchors have the same."""
-    size = _checks.integer("per_slice", per_slice, at_least=2)
+    require(per_slice >= 2, f"`per_slice` must be a whole number >= 2; got {per_slice!r}")
     if rho == 0 or conditional.full_support:
         return 1
     if not conditional.fixed:
@@ -237,8 +240,8 @@ def _group(conditional: Conditional, rho: float, batch: int, per_slice: int) -> 
         raise IncompatibleError(
             f"`conditional` must have the whole sphere or slices as supports for rho > 0; got {name} (take rho = 0)"
         )
-    if batch % size or batch == size:
-        raise InvalidInputError(
-            f"`per_slice` must divide `batch` = {batch} and be less; got {size} (at least 2 anchors per slice)"
-        )
-    return size
+    require(
+        batch % per_slice == 0 and batch != per_slice,
+        f"`per_slice` must divide `batch` = {batch} and be less; got {per_slice} (at least 2 anchors per slice)",
+    )
+    return per_slice
