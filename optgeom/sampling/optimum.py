@@ -29,6 +29,7 @@ import scipy.linalg
 from optgeom import _checks
 from optgeom._numerics import Array, read_only
 from optgeom.certificates import Certificate, Certified, certify
+from optgeom.certificates.certificate import RANK_EIGENVALUE
 from optgeom.errors import InvalidInputError, NotCertifiedError
 from optgeom.io import FileKind, check_certificate, check_figure, plain_certificate
 from optgeom.programs.gram_program import GramProgram
@@ -38,7 +39,6 @@ from optgeom.realization.api import Realization, evaluate, realize
 from optgeom.realization.weights import Weights
 from optgeom.result import Result, SolverRun
 from optgeom.sampling.asymptotic import check_rho
-from optgeom.sampling.completion import is_determined
 from optgeom.sampling.conditionals import VonMisesFisher
 from optgeom.sampling.points import PointSet
 from optgeom.sampling.rings import solve_rings
@@ -50,6 +50,7 @@ MOST = 1000  # points of a program without symmetry
 MOST_SLICES = 160
 POINT = 1e-9  # interval of constants that is a point up to rounding
 FILE = FileKind("optgeom-sampling-optimum", "an optimum of points", "its matrix alone: numpy.save")
+SPANS = 1e-3  # smallest singular value, relative to the largest, of vectors that span the space
 SAME_LOSS = 1e-9  # relative to 1 + |loss|: the identity attains the optimum
 
 
@@ -203,7 +204,7 @@ class SamplingOptimum(Result):
 def gram_program(point_set: PointSet, temperature: float, rho: float = 0.0) -> GramProgram:
     """The convex program of these points.
 
-    With masses where the anchor is included, the weighted one where it is left out.
+    It is the one with masses where the anchor is included, and the weighted one where it is left out.
     """
     if point_set.self_included:
         return point_set.program(temperature, rho)
@@ -362,3 +363,55 @@ def _of_realization(point_set: PointSet, rho: float, realization: Realization) -
 def _unit(gram: Array) -> Array:
     np.fill_diagonal(gram, 1.0)
     return gram
+
+
+# --- uniqueness
+
+
+def is_determined(cosines: Array, seen: npt.NDArray[np.bool_]) -> bool:
+    """Whether points can be placed one after the other: then no other matrix has these cosines at the pairs seen.
+
+    Points that all see each other have a known Gram matrix. If they span the r dimensions of `cosines`, any further
+    point that sees points placed already that span them, too, is where they say: its part in their span is known, and
+    of length 1, so that nothing is left for further dimensions. No order found proves nothing.
+
+    Parameters
+    ----------
+    cosines : (n, n)
+        Positive semidefinite, unit diagonal.
+    seen : (n, n)
+        Symmetric; the diagonal is true.
+    """
+    values, axes = np.linalg.eigh(cosines)
+    kept = values > RANK_EIGENVALUE
+    rows = axes[:, kept] * np.sqrt(values[kept])
+    placed = _clique(cosines, seen, rows.shape[1])
+    if not _span(rows[placed]):
+        return False
+    done = np.zeros(cosines.shape[0], dtype=np.bool_)
+    done[placed] = True
+    waiting = np.flatnonzero(~done)
+    while waiting.size:
+        fits = np.array([_span(rows[seen[point] & done]) for point in waiting])
+        if not fits.any():
+            return False
+        done[waiting[fits]] = True
+        waiting = waiting[~fits]
+    return True
+
+
+def _clique(cosines: Array, seen: npt.NDArray[np.bool_], rank: int) -> npt.NDArray[np.intp]:
+    """Points that all see each other, from the one that sees most, nearest first."""
+    first = int(np.argmax(seen.sum(axis=1)))
+    chosen: list[int] = []
+    for point in np.argsort(-cosines[first], kind="stable"):
+        if len(chosen) < 10 * rank and seen[point, chosen].all():
+            chosen.append(int(point))
+    return np.array(chosen, dtype=np.intp)
+
+
+def _span(rows: Array) -> bool:
+    if rows.shape[0] < rows.shape[1]:
+        return False
+    singular = np.linalg.svd(rows, compute_uv=False)
+    return bool(singular[-1] > SPANS * singular[0])

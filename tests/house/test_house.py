@@ -67,7 +67,6 @@ BRIEF = {
     "embeddings/statistics/rounding.py",
     "programs/gram_program.py",
     "programs/group_matrix.py",
-    "sampling/completion.py",
     "sampling/maps.py",
 }
 NO_CODE = {tokenize.ENCODING, tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}

@@ -11,10 +11,9 @@ import pytest
 from optgeom.sampling import latents
 from optgeom.sampling.asymptotic import asymptotic_loss
 from optgeom.sampling.caps import Cap
-from optgeom.sampling.completion import is_determined
 from optgeom.sampling.conditionals import Mixture, Slice, VonMisesFisher
 from optgeom.sampling.maps import fibonacci
-from optgeom.sampling.optimum import global_optimum
+from optgeom.sampling.optimum import global_optimum, is_determined
 from optgeom.sampling.points import cyclic_points, point_set
 
 TAU = 0.3
@@ -44,14 +43,14 @@ def test_known_arrangements():
 
 
 def test_higher_slices_are_as_good_as_any():
-    """Symmetric solver against the general one, which is told nothing of cyclic order.
+    """The symmetric solver agrees with the general one, which does not know of the cyclic order.
 
-    And far more points than it could take.
+    It also takes far more points than the general one could.
     """
-    held = point_set(Slice(6, 2.0, (5,)), 6, 6)
-    assert held.circulant
-    fast = global_optimum(held, TAU)
-    slow = global_optimum(type(held)(**{**vars(held), "circulant": False}), TAU)
+    points = point_set(Slice(6, 2.0, (5,)), 6, 6)
+    assert points.circulant
+    fast = global_optimum(points, TAU)
+    slow = global_optimum(type(points)(**{**vars(points), "circulant": False}), TAU)
     assert fast.solver.name != slow.solver.name and fast.loss == pytest.approx(slow.loss, abs=1e-8)
     assert global_optimum(point_set(Slice(10, 2.0, (8, 9)), 70, 16), TAU).certified
 
@@ -63,9 +62,9 @@ def test_corrected_negatives_of_a_cap_come_from_the_cap():
     """On points as on the continuum, where quadrature says what the loss is: the two differ by discretisation only."""
     law = Cap(3, 60.0, 1 / TAU)
     for rho in (0.0, 0.5, 1.0):
-        held = point_set(law, points=fibonacci(2000))
-        program = held.program(TAU, rho)
-        z = held.points
+        points = point_set(law, points=fibonacci(2000))
+        program = points.program(TAU, rho)
+        z = points.points
         assert program.risk(z @ z.T) - math.log(2000) == pytest.approx(
             asymptotic_loss(law, TAU, rho=rho).value, abs=0.02
         )
@@ -73,8 +72,8 @@ def test_corrected_negatives_of_a_cap_come_from_the_cap():
 
 @pytest.mark.parametrize("d", [2, 3, 5])
 def test_correction_makes_the_latents_optimal_under_a_truncated_law(d):
-    held = point_set(Cap(d, 60.0, 1 / TAU), 20, 10)
-    plain, corrected = global_optimum(held, TAU), global_optimum(held, TAU, rho=1.0)
+    points = point_set(Cap(d, 60.0, 1 / TAU), 20, 10)
+    plain, corrected = global_optimum(points, TAU), global_optimum(points, TAU, rho=1.0)
     assert plain.orthogonal_maps == "beaten" and plain.gap > 0.01
     assert corrected.orthogonal_maps == "optimal" and corrected.loss == pytest.approx(
         corrected.entropic_bound, abs=1e-12
@@ -87,9 +86,9 @@ def test_correction_makes_the_latents_optimal_under_a_truncated_law(d):
 
 
 def test_caps_too_small_to_touch_leave_the_rest_open():
-    held = point_set(Cap(3, 5.0, 1 / TAU), 10, 10)
-    found = global_optimum(held, TAU, rho=1.0)
-    assert held.num_components > 1 and found.orthogonal_maps == "optimal but not unique"
+    points = point_set(Cap(3, 5.0, 1 / TAU), 10, 10)
+    optimum = global_optimum(points, TAU, rho=1.0)
+    assert points.num_components > 1 and optimum.orthogonal_maps == "optimal but not unique"
 
 
 def test_what_determines_all_cosines():
@@ -118,10 +117,10 @@ def test_what_determines_all_cosines():
 
 def test_mixture_of_slices_is_the_mixture_of_their_rows():
     parts = Slice(3, 8.0, (2,)), Slice(3, 1.0, (2,))
-    held = point_set(Mixture(parts, (0.3, 0.7)), 6, 6)
+    points = point_set(Mixture(parts, (0.3, 0.7)), 6, 6)
     one, other = (point_set(part, 6, 6) for part in parts)
-    np.testing.assert_allclose(held.rows, 0.3 * one.rows + 0.7 * other.rows, atol=1e-15)
-    assert held.num_components == 6 and held.circulant
+    np.testing.assert_allclose(points.rows, 0.3 * one.rows + 0.7 * other.rows, atol=1e-15)
+    assert points.num_components == 6 and points.circulant
     same = global_optimum(point_set(Mixture((parts[0], parts[0]), (0.3, 0.7)), 6, 6), TAU)
     assert same.loss == pytest.approx(global_optimum(one, TAU).loss, abs=1e-9)
 
@@ -131,10 +130,10 @@ def test_few_pairs_that_change_everything_do_not_make_the_latents_optimal():
     losses = []
     for share in (0.02, 0.5, 0.98):
         law = Mixture((Slice(3, 1 / TAU, (2,)), VonMisesFisher(3, 1 / TAU)), (1 - share, share))
-        held = point_set(law, 8, 6)
-        assert law.full_support and held.num_components == 1 and not held.circulant
-        np.testing.assert_allclose(held.rows.sum(axis=1), 1, atol=1e-12)
-        losses.append(global_optimum(held, TAU).gap)
+        points = point_set(law, 8, 6)
+        assert law.full_support and points.num_components == 1 and not points.circulant
+        np.testing.assert_allclose(points.rows.sum(axis=1), 1, atol=1e-12)
+        losses.append(global_optimum(points, TAU).gap)
     assert losses[0] > losses[1] > losses[2] > 0
 
 
