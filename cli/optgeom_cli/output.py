@@ -127,9 +127,7 @@ def exit_on_error() -> Iterator[None]:
                 sys.stdout.flush()
                 notice(str(error))
                 raise typer.Exit(code) from error
-        if isinstance(
-            error, MemoryError
-        ):  # millions of classes, all of different size: the program is a matrix of group pairs
+        if isinstance(error, MemoryError):  # millions of classes of different sizes: a matrix of pairs of groups
             notice(f"not enough memory for this problem: {error} (fewer different counts need less)")
             raise typer.Exit(ExitCode.SOLVER_FAILURE) from error
         raise

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path as FilePath
 from typing import Any
 
-import typer
 from rich import box
 from rich.table import Table
 
@@ -16,7 +15,7 @@ from optgeom.collapse.scan_grid import expand
 from optgeom.collapse.scan_table import Row
 from optgeom.collapse.thresholds import LARGEST_LOG_ODDS
 from optgeom.plotting.phase_axes import distinguishing, setting_words, tick_words
-from optgeom_cli.output import MOST_COLUMNS, console, print_summary
+from optgeom_cli.output import page, summary_table
 
 SHOWN_PATHS = 24
 SHOWN_ERRORS = 3
@@ -75,15 +74,11 @@ def _errors(rows: list[Row]) -> list[tuple[str, int]]:
 
 def report(table: Scan, plot: FilePath | None) -> None:
     """Print the summary on stdout."""
-    print_summary(_lines(table, plot))
-    if len(table.paths()) == 1:
-        return
-    out = console()
-    out.width = min(out.width, MOST_COLUMNS)
-    with out.capture() as captured:
-        out.print(_paths_table(table))
-    # rich fills every line up with blanks, which get in the way of copying and comparing.
-    typer.echo("\n" + "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines()))
+    with page() as out:
+        out.print(summary_table(_lines(table, plot)))
+        if len(table.paths()) > 1:
+            out.print()
+            out.print(_paths_table(table))
 
 
 def _lines(table: Scan, plot: FilePath | None) -> Iterable[tuple[str, str]]:
