@@ -163,7 +163,7 @@ def loss_values(
         _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
     if rows is not None:
         hint = "images times views; with two rows the loss is 0 for all features"
-        rows = int(_checks.integer("rows", rows, at_least=3, hint=hint))
+        rows = _checks.integer("rows", rows, at_least=3, hint=hint)
     if observed is not None:
         observed = _checks.real("observed", observed, hint="the loss that training prints")
     batches = _checks.integer("batches", batches, at_least=1, hint="how many batches the observed value is the mean of")
