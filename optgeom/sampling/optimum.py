@@ -12,7 +12,7 @@ strictly convex in their cosines: the optimum is unique whenever all masses are 
 pairs in each other's support are unique, and the others are any positive semidefinite completion of them. Components of
 the support do not see each other, and for two components or more there are several completions (turn one against the
 other). Within one component there is only one if points can be placed one after the other: first some that all see each
-other, then always one that sees points that span the space (`completion`).
+other, then always one that sees points that span the space (`is_determined`).
 """
 
 from __future__ import annotations
