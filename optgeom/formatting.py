@@ -41,6 +41,14 @@ def visible(text: str) -> str:
     )
 
 
+def coded(text: str) -> str:
+    """The same text with each byte that is not text, which Python keeps as half of a surrogate pair, as its code.
+
+    It makes a text longer, so it comes before the layout of a page; `visible`, which keeps lengths, comes after it.
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def finite(value: float | None) -> float | None:
     """A finite float, or None, as JSON has no infinity and no NaN."""
     return float(value) if value is not None and math.isfinite(value) else None

@@ -80,11 +80,13 @@ def summary_table(lines: Iterable[tuple[str, str]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    from optgeom.formatting import coded
+
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     for heading, text in lines:
-        table.add_row(heading, Text(text))
+        table.add_row(heading, Text(coded(text)))
     return table
 
 
@@ -96,9 +98,9 @@ def print_summary(lines: Iterable[tuple[str, str]]) -> None:
 
 def notice(message: str) -> None:
     """One line for the user on stderr, so that stdout stays clean for data."""
-    from optgeom.formatting import visible
+    from optgeom.formatting import coded, visible
 
-    typer.echo(visible(" ".join(message.split())), err=True)
+    typer.echo(visible(coded(" ".join(message.split()))), err=True)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import pytest
 from helpers import command_line
 from optgeom_cli import output
 
-from optgeom.formatting import excerpt, finite, first_of, to_json, visible
+from optgeom.formatting import coded, excerpt, finite, first_of, to_json, visible
 
 RED = "\x1b[31mred"
 REVERSED = "gpj.\u202etxt"
@@ -40,6 +40,12 @@ def test_texts_that_steer_nothing_stay(text):
 def test_characters_that_steer_are_replaced(text):
     assert not any(character in visible(text) for character in "\x1b\r\x9b\u202e\u2066\u2069\a\ud800")
     assert len(visible(text)) == len(text)
+
+
+def test_a_byte_that_is_not_text_is_shown_by_its_code():
+    """The user must see which byte of a file name it is."""
+    assert coded("n\udcff.json") == r"n\udcff.json"
+    assert coded("Ærø 猫\n") == "Ærø 猫\n"
 
 
 def test_class_names_cannot_steer_the_terminal(tmp_path):
