@@ -13,7 +13,6 @@ from optgeom.certificates import dual, entropy_dual, uniqueness
 from optgeom.certificates.dual import DualCheck
 from optgeom.certificates.repair import repair
 from optgeom.formatting import to_json
-from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import CertifiableProgram
 
 PRIMAL_SHIFT_LIMIT = 1e-9  # or four times the rounding of a feasibility test, where that is more (`Repaired.rounding`)
@@ -25,7 +24,10 @@ DUALS: dict[str, Callable[[Any, Array, float], DualCheck]] = {
     "gradient": dual.check,
     "linear": dual.check_linear,
     "entropy": entropy_dual.check,
+    "entropy-with-anchors": entropy_dual.check_with_anchors,
 }
+# Proofs of uniqueness from the dual, where there is one.
+UNIQUENESS: dict[str, Callable[[Any, Array], bool]] = {"gradient": uniqueness.is_unique}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +218,6 @@ def certify(
         shift_limit=max(PRIMAL_SHIFT_LIMIT, 4 * repaired.rounding),
         scale=abs(risk) if "log-domain" in program.gives else 1 + abs(risk),
     )
-    if certificate.certified and isinstance(program, ClassMeanProgram):
-        certificate = replace(certificate, unique=uniqueness.is_unique(program, repaired.cosines))
+    if certificate.certified and program.dual in UNIQUENESS:
+        certificate = replace(certificate, unique=UNIQUENESS[program.dual](program, repaired.cosines))
     return Certified(repaired.cosines, risk, repaired.eigenvalues, certificate)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optgeom._numerics import Array, blocks, log_nonnegative
+from optgeom._numerics import Array, Square, Vector, blocks, log_nonnegative
 from optgeom.losses.law import NegativeLaw
 
 STEP = 0.25
@@ -62,13 +62,13 @@ class Multinomial:
     a: float
     positive_required: bool = False
 
-    def mass(self) -> Array:
+    def mass(self) -> Vector:
         """(G,) probability of the event: 1, or P(n_own >= 1)."""
         if not self.positive_required:
             return np.ones(self.law.own.size)
         return np.asarray(-np.expm1(self.k * np.log1p(-self.law.own)))
 
-    def mean_sum(self, x: Array) -> Array:
+    def mean_sum(self, x: Square) -> Vector:
         """(G,) E[sum_j n_j x_j] over the event, own class included."""
         others = (self.law.count * self.law.other * x).sum(axis=1)
         if self.positive_required:
@@ -179,7 +179,7 @@ class Expectation:
     offset: Array
 
 
-def expect(counts: Multinomial, t: Array) -> Expectation:
+def expect(counts: Multinomial, t: Square) -> Expectation:
     """Expectation of log Y and its weights at t = log x, (G, G); entries that stand for no class are ignored."""
     law, k, a = counts.law, counts.k, counts.a
     t = _within_range(counts, t)
@@ -228,7 +228,7 @@ class SecondMoments:
     once (a product then costs no quadrature); otherwise each product marches through the nodes.
     """
 
-    def __init__(self, counts: Multinomial, t: Array) -> None:
+    def __init__(self, counts: Multinomial, t: Square) -> None:
         self.counts = counts
         self.t = _within_range(counts, t)
         self.x = np.exp(self.t)
@@ -251,7 +251,7 @@ class SecondMoments:
             pair = tilt * np.exp(nodes.log_power(k - 2)) if k > 1 else np.zeros_like(tilt)
             yield nodes, pair, tilt * np.exp(nodes.log_power(k - 1))
 
-    def product(self, direction: Array) -> Array:
+    def product(self, direction: Square) -> Square:
         """(G, G) result for a (G, G) direction."""
         law, k = self.counts.law, self.counts.k
         moved = self.x * direction

@@ -8,11 +8,12 @@ every group holds one class.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import Array
+from optgeom._numerics import Square, Vector
 from optgeom.errors import InvalidInputError
 
 
@@ -31,26 +32,26 @@ class NegativeLaw:
         = 1.
     """
 
-    count: Array
-    other: Array
-    own: Array
+    count: Square
+    other: Square
+    own: Vector
 
 
-def other_classes(sizes: npt.NDArray[np.int64]) -> Array:
+def other_classes(sizes: Annotated[npt.NDArray[np.int64], "G"]) -> Square:
     """(G, G) number of classes of group h other than one given class of group g."""
     count = np.broadcast_to(sizes.astype(np.float64), (sizes.size, sizes.size)).copy()
     np.fill_diagonal(count, sizes - 1.0)
     return count
 
 
-def ucl(sizes: npt.NDArray[np.int64], proportions: Array) -> NegativeLaw:
+def ucl(sizes: Annotated[npt.NDArray[np.int64], "G"], proportions: Vector) -> NegativeLaw:
     """Negatives drawn from all classes, collisions included: p[i, j] = lam_j."""
     count = other_classes(sizes)
     other = np.where(count > 0, proportions[None, :], 0.0)
     return NegativeLaw(count, other, proportions.copy())
 
 
-def scl(sizes: npt.NDArray[np.int64], proportions: Array) -> NegativeLaw:
+def scl(sizes: Annotated[npt.NDArray[np.int64], "G"], proportions: Vector) -> NegativeLaw:
     """Negatives drawn from the other classes: p[i, j] = lam_j / sum_{l != i} lam_l, p[i, i] = 0."""
     count = other_classes(sizes)
     # The others are summed: 1 - lam_i loses all digits of a rare class beside a majority of nearly 1.

@@ -52,16 +52,17 @@ class CertifiableProgram(GramProgram, Protocol):
 
     Attributes
     ----------
-    dual : {"gradient", "linear", "entropy"}
+    dual : {"gradient", "linear", "entropy", "entropy-with-anchors"}
         "gradient": linearisation at the matrix, for forces that only push apart, with a backward error. "linear": the
         same for a gradient of any signs. "entropy": conjugate of the log-sum-exp, whose bound
-        converges with the square of the error.
+        converges with the square of the error. "entropy-with-anchors": the same where the anchor is one of its own
+        negatives.
     gives : frozenset of str
         What solvers and certificates may use of it.
     """
 
     @property
-    def dual(self) -> Literal["gradient", "linear", "entropy"]: ...
+    def dual(self) -> Literal["gradient", "linear", "entropy", "entropy-with-anchors"]: ...
 
     @property
     def gives(self) -> frozenset[str]: ...

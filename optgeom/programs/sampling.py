@@ -46,7 +46,7 @@ class SamplingProgram:
     rows: Array
     masses: Array
     temperature: float
-    dual: ClassVar[Literal["entropy"]] = "entropy"
+    dual: ClassVar[Literal["entropy-with-anchors"]] = "entropy-with-anchors"
     gives: ClassVar[frozenset[str]] = frozenset()
 
     @property

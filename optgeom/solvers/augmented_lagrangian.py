@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Square
 from optgeom.certificates import Certified
 from optgeom.certificates.repair import repair
 from optgeom.programs import group_matrix
@@ -142,7 +142,7 @@ class AugmentedLagrangian:
     needs: ClassVar[frozenset[str]] = frozenset({"row-softmax"})
     good_gap: float = GOOD_GAP
 
-    def solve(self, program: WeightedProgram, start: Array, judge: Judge) -> Attempt:
+    def solve(self, program: WeightedProgram, start: Square, judge: Judge) -> Attempt:
         """From a group-form Gram matrix near the optimum, for example the clipped target."""
         sizes = program.sizes
         index = np.repeat(np.arange(sizes.size), sizes)

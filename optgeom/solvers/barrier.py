@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Square
 from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.solvers.base import Attempt, FeasibleInTheLimit, Judge
@@ -131,7 +131,7 @@ class Barrier:
     needs: ClassVar[frozenset[str]] = frozenset({"row-softmax"})
     good_gap: float = GOOD_GAP
 
-    def solve(self, program: WeightedProgram, start: Array, judge: Judge) -> Attempt | None:
+    def solve(self, program: WeightedProgram, start: Square, judge: Judge) -> Attempt | None:
         """From half way between a group-form matrix and the identity; None for more than 64 groups."""
         groups = program.sizes.size
         if groups > LARGEST:

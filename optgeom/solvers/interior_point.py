@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Square
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.base import Attempt, Judge
@@ -41,7 +41,7 @@ class LinearLowRank:
     name: ClassVar[str] = "low-rank"
     needs: ClassVar[frozenset[str]] = frozenset({"linear"})
 
-    def solve(self, program: ClassMeanProgram, start: Array, judge: Judge) -> Attempt:
+    def solve(self, program: ClassMeanProgram, start: Square, judge: Judge) -> Attempt:
         """The start is not used."""
         near, steps = start_linear(program)
         attempt = LowRank().solve(program, near, judge)

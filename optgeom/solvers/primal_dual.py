@@ -44,7 +44,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Square
 from optgeom.programs import group_matrix
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.solvers.base import Attempt, FeasibleInTheLimit, Judge
@@ -285,7 +285,7 @@ class PrimalDual:
     most: int = STEPS
     caution: float = 1.0
 
-    def solve(self, program: WeightedProgram, start: Array, judge: Judge) -> Attempt | None:
+    def solve(self, program: WeightedProgram, start: Square, judge: Judge) -> Attempt | None:
         """From a feasible group-form matrix; None where pairs have no curvature (`applies`)."""
         if not applies(program):
             return None

@@ -34,15 +34,15 @@ SOLVED: list[tuple[list[int], Loss]] = [
 
 def solved(counts: list[int], loss: Loss) -> tuple[ClassMeanProgram, np.ndarray]:
     program = program_of(counts, loss)
-    found = certify(program, solve_newton(program).cosines)
-    assert found.certificate.certified, found.certificate
-    return program, np.array(found.cosines)
+    judged = certify(program, solve_newton(program).cosines)
+    assert judged.certificate.certified, judged.certificate
+    return program, np.array(judged.cosines)
 
 
-def refused(found: Certified) -> None:
-    assert not found.certificate.certified, found.certificate
-    assert not found.certificate.unique
-    assert found.certificate.reason
+def refused(judged: Certified) -> None:
+    assert not judged.certificate.certified, judged.certificate
+    assert not judged.certificate.unique
+    assert judged.certificate.reason
 
 
 def renormalised(gram: np.ndarray) -> np.ndarray:
@@ -131,12 +131,12 @@ def test_the_raw_newton_answer_of_a_collapsed_case_is_refused(name: str) -> None
     raw = solve_newton(program)
     assert raw.converged
     assert program.risk(raw.cosines) < known["risk"] - 1e-9
-    found = certify(program, raw.cosines)
-    refused(found)
-    assert found.certificate.primal_shift > 1e-4
-    assert found.certificate.backward_error > 1e-4
-    assert found.certificate.lower_bound < known["risk"] < found.risk
-    assert "to become feasible" in found.certificate.reason
+    judged = certify(program, raw.cosines)
+    refused(judged)
+    assert judged.certificate.primal_shift > 1e-4
+    assert judged.certificate.backward_error > 1e-4
+    assert judged.certificate.lower_bound < known["risk"] < judged.risk
+    assert "to become feasible" in judged.certificate.reason
 
 
 @pytest.mark.parametrize("name", ["flat-objective-two-classes", "flat-objective-5000-1-1"])
@@ -150,10 +150,10 @@ def test_the_conic_answer_of_a_flat_case_is_refused(name: str) -> None:
     answer = solve_conic(program)
     assert answer.status == "optimal"
     assert abs(answer.cosines[0, 1] - gram_entries(known)[0, 1]) > 1e-2
-    found = certify(program, answer.cosines)
-    refused(found)
-    assert found.certificate.gap < 1e-8
-    assert "backward error" in found.certificate.reason
+    judged = certify(program, answer.cosines)
+    refused(judged)
+    assert judged.certificate.gap < 1e-8
+    assert "backward error" in judged.certificate.reason
 
 
 @pytest.mark.parametrize(
@@ -161,25 +161,25 @@ def test_the_conic_answer_of_a_flat_case_is_refused(name: str) -> None:
 )
 def test_reference_cases_are_certified(known: dict[str, Any]) -> None:
     program = ClassMeanProgram.build(*build(known))
-    found = certify(program, solve_newton(program).cosines)
-    assert found.certificate.certified, found.certificate
-    assert found.certificate.unique
-    assert found.certificate.gap <= 1e-10 * (1 + abs(found.risk))
-    assert found.certificate.rank == known.get("rank", program.num_classes - 1)
-    assert found.risk == pytest.approx(known["risk"], rel=1e-9)
-    json.dumps(found.certificate.as_dict(), allow_nan=False)
-    assert found.certificate.reason == ""
+    judged = certify(program, solve_newton(program).cosines)
+    assert judged.certificate.certified, judged.certificate
+    assert judged.certificate.unique
+    assert judged.certificate.gap <= 1e-10 * (1 + abs(judged.risk))
+    assert judged.certificate.rank == known.get("rank", program.num_classes - 1)
+    assert judged.risk == pytest.approx(known["risk"], rel=1e-9)
+    json.dumps(judged.certificate.as_dict(), allow_nan=False)
+    assert judged.certificate.reason == ""
 
 
 def test_singletons_of_a_full_batch_coincide() -> None:
     """Solved as one pseudo-class, certified as the two classes they are."""
     program = program_of([3, 2, 1, 1], SupConFullBatch(0.5))
     cosines = solve_newton(program.merged()).cosines
-    found = certify(program, cosines)
-    assert (found.certificate.certified, found.certificate.unique, found.certificate.rank) == (True, True, 2)
-    assert found.risk == pytest.approx(0.393997886069, abs=1e-12)
+    judged = certify(program, cosines)
+    assert (judged.certificate.certified, judged.certificate.unique, judged.certificate.rank) == (True, True, 2)
+    assert judged.risk == pytest.approx(0.393997886069, abs=1e-12)
     known = [[1.0, -0.711786, -0.340588], [-0.711786, 1.0, -0.417977], [-0.340588, -0.417977, 1.0]]
-    np.testing.assert_allclose(found.cosines, known, atol=1e-6)
+    np.testing.assert_allclose(judged.cosines, known, atol=1e-6)
     apart = cosines.copy()
     apart[2, 2] = 1 - 1e-6
     refused(certify(program, apart))

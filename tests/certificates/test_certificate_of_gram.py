@@ -1,4 +1,4 @@
-"""Certificates of a Gram matrix that the user gives: what is refused, and that the optimum alone passes."""
+"""A Gram matrix of one's own, certified: what is refused, and that the optimum alone passes."""
 
 from __future__ import annotations
 
@@ -45,34 +45,34 @@ def test_wrong_arguments_of_certify_gram(gram: np.ndarray, options: dict[str, An
 def test_certify_gram_accepts_the_optimum_only() -> None:
     classes, loss = counted(6, 3, 3, 1), og.InfoNCE(0.5, **LIMIT)
     best = og.solve(classes, loss)
-    found = og.certify_gram(best.gram, classes, loss)
-    assert found.certified and found.unique and found.primal_shift < 1e-14
-    assert found.lower_bound <= best.risk
+    certificate = og.certify_gram(best.gram, classes, loss)
+    assert certificate.certified and certificate.unique and certificate.primal_shift < 1e-14
+    assert certificate.lower_bound <= best.risk
     order = [3, 1, 2, 0]
     assert not og.certify_gram(best.gram[np.ix_(order, order)], classes, loss).certified
     assert og.certify_gram(best.gram[np.ix_(order, order)], counted(1, 3, 3, 6), loss).certified
     for wrong in (off_diagonal(-1 / 3, 4), np.eye(4), collapsed(4), np.ones((4, 4))):
-        certificate = og.certify_gram(wrong, classes, loss)
-        assert not certificate.certified and not certificate.unique
-        assert certificate.lower_bound <= best.risk
+        refusal = og.certify_gram(wrong, classes, loss)
+        assert not refusal.certified and not refusal.unique
+        assert refusal.lower_bound <= best.risk
     skew = np.zeros((4, 4))
     skew[0, 1], skew[1, 0] = 1e-3, -1e-3
-    certificate = og.certify_gram(best.gram + skew, classes, loss)
-    assert not certificate.certified and not certificate.unique
-    assert certificate.primal_shift == pytest.approx(1e-3, rel=1e-6)
-    certificate = og.certify_gram(4 * best.gram, classes, loss)
-    assert not certificate.certified and certificate.primal_shift > 1
+    refusal = og.certify_gram(best.gram + skew, classes, loss)
+    assert not refusal.certified and not refusal.unique
+    assert refusal.primal_shift == pytest.approx(1e-3, rel=1e-6)
+    refusal = og.certify_gram(4 * best.gram, classes, loss)
+    assert not refusal.certified and refusal.primal_shift > 1
 
 
 def test_certify_gram_refuses_a_flat_answer() -> None:
-    """An interior-point method returns this matrix as optimal for proportions (.9, .1) at temperature .1.
+    """What an interior-point method returns as optimal for proportions (.9, .1) at temperature .1.
 
     The gap alone would let it pass.
     """
     classes, loss = og.ClassDistribution.from_proportions([0.9, 0.1]), og.SupCon(0.1)
-    certificate = og.certify_gram(off_diagonal(-0.9596, 2), classes, loss)
-    assert certificate.gap < 1e-8 and not certificate.certified
-    assert certificate.backward_error > 1e-2
+    refusal = og.certify_gram(off_diagonal(-0.9596, 2), classes, loss)
+    assert refusal.gap < 1e-8 and not refusal.certified
+    assert refusal.backward_error > 1e-2
     assert og.certify_gram(off_diagonal(-1.0, 2), classes, loss).certified
     with pytest.raises(og.NotCertifiedError, match="found by conic is not certified") as caught:
         og.solve(counted(900, 90, 10), loss, solver="conic")
@@ -82,7 +82,7 @@ def test_certify_gram_refuses_a_flat_answer() -> None:
 def test_case_29_almost_positive_semidefinite() -> None:
     gram = off_diagonal(-0.5 - 5e-7, 3)
     assert np.linalg.eigvalsh(gram)[0] == pytest.approx(-1e-6, rel=1e-6)
-    certificate = og.certify_gram(gram, counted(4, 4, 4), og.SupCon(0.5))
-    assert not certificate.certified
-    assert certificate.primal_shift == pytest.approx(5e-7, rel=1e-3)
-    assert certificate.gap < 1e-12  # at the repaired matrix, which is the optimum
+    refusal = og.certify_gram(gram, counted(4, 4, 4), og.SupCon(0.5))
+    assert not refusal.certified
+    assert refusal.primal_shift == pytest.approx(5e-7, rel=1e-3)
+    assert refusal.gap < 1e-12  # at the repaired matrix, which is the optimum

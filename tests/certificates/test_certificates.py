@@ -98,15 +98,15 @@ def test_figures_match_a_dense_implementation(name: str, tau: float, share: floa
     loss, anchor, offset, weight = dense_case(name, tau)
     gram = share * random_gram(7, 6, seed=3) + (1 - share) * off_diagonal(-0.9 / 6, 7)
     gradient = dense_gradient(gram, anchor, offset, weight, tau)
-    found = certify(program_of(COUNTS, loss, grouped=False), gram)
-    certificate = found.certificate
+    judged = certify(program_of(COUNTS, loss, grouped=False), gram)
+    certificate = judged.certificate
     assert not certificate.certified
     assert certificate.gap == pytest.approx(dense_gap(gram, gradient), rel=1e-9)
     assert certificate.backward_error == pytest.approx(dense_backward_error(gram, gradient), rel=1e-9)
-    assert found.risk == pytest.approx(
+    assert judged.risk == pytest.approx(
         float(anchor @ np.log(offset + (weight * np.exp((gram - 1) / tau)).sum(axis=1))), abs=1e-13
     )
-    assert certificate.lower_bound == found.risk - certificate.gap
+    assert certificate.lower_bound == judged.risk - certificate.gap
     assert certificate.primal_shift <= 1e-14
 
 
@@ -158,9 +158,9 @@ def test_lower_bound_never_exceeds_the_balanced_optimum(
     assert optimum.certificate.certified, optimum.certificate
     assert optimum.certificate.rank == classes - 1
     gram = share * random_gram(classes, dimension, seed) + (1 - share) * simplex
-    found = certify(program, gram)
-    assert found.certificate.lower_bound <= optimum.risk + 1e-13 * (1 + abs(optimum.risk))
-    assert found.risk >= optimum.risk - 1e-13 * (1 + abs(optimum.risk))
+    judged = certify(program, gram)
+    assert judged.certificate.lower_bound <= optimum.risk + 1e-13 * (1 + abs(optimum.risk))
+    assert judged.risk >= optimum.risk - 1e-13 * (1 + abs(optimum.risk))
 
 
 @pytest.mark.parametrize("cosine", [-0.99999, -0.5, 0.0, 0.9])
@@ -170,9 +170,9 @@ def test_two_classes_are_opposite(cosine: float, tau: float) -> None:
     optimum = certify(program, off_diagonal(-1.0, 2))
     assert optimum.certificate.certified
     assert (optimum.certificate.rank, optimum.certificate.unique) == (1, True)
-    found = certify(program, off_diagonal(cosine, 2))
-    assert not found.certificate.certified
-    assert found.certificate.lower_bound <= optimum.risk
+    judged = certify(program, off_diagonal(cosine, 2))
+    assert not judged.certificate.certified
+    assert judged.certificate.lower_bound <= optimum.risk
 
 
 @pytest.mark.parametrize("name", ["three-classes-strong", "partial-collapse-5", "infonce-k4-scl"])
@@ -191,16 +191,16 @@ def test_lower_bound_never_exceeds_a_reference_optimum(name: str) -> None:
 def test_case_29_a_small_negative_eigenvalue_is_clipped_and_reported(grouped: bool) -> None:
     program = program_of([4, 4, 4], InfoNCE(0.5, **LIMIT), grouped)
     cosine = -0.5 - 5e-7  # eigenvalue 1 + 2 cosine = -1e-6
-    found = certify(program, np.array([[cosine]]) if grouped else off_diagonal(cosine, 3))
-    assert found.eigenvalues[0] == pytest.approx(-1e-6, rel=1e-6)
-    assert found.certificate.primal_shift == pytest.approx(5e-7, rel=1e-3)
-    gram = lift(program, found.cosines)
+    judged = certify(program, np.array([[cosine]]) if grouped else off_diagonal(cosine, 3))
+    assert judged.eigenvalues[0] == pytest.approx(-1e-6, rel=1e-6)
+    assert judged.certificate.primal_shift == pytest.approx(5e-7, rel=1e-3)
+    gram = lift(program, judged.cosines)
     assert np.all(np.diag(gram) == 1.0)
     np.testing.assert_allclose(gram, off_diagonal(-0.5, 3), atol=1e-13)
     assert np.linalg.eigvalsh(gram)[0] >= -1e-15
-    assert not found.certificate.certified
+    assert not judged.certificate.certified
     assert (
-        found.certificate.gap < 1e-12
+        judged.certificate.gap < 1e-12
     )  # the repaired matrix is optimal: the shift alone refuses what the solver returned
 
 
@@ -208,11 +208,11 @@ def test_case_29_a_small_negative_eigenvalue_is_clipped_and_reported(grouped: bo
 def test_repair_makes_any_symmetric_matrix_feasible(seed: int) -> None:
     noise = np.random.default_rng(seed).normal(size=(5, 5))
     program = program_of([9, 7, 5, 3, 2], InfoNCE(0.5, **LIMIT))
-    found = certify(program, noise + noise.T)
-    assert np.all(np.diag(found.cosines) == 1.0)
-    assert np.linalg.eigvalsh(found.cosines)[0] >= -1e-14
-    assert found.certificate.primal_shift > 0.1
-    assert not found.certificate.certified
+    judged = certify(program, noise + noise.T)
+    assert np.all(np.diag(judged.cosines) == 1.0)
+    assert np.linalg.eigvalsh(judged.cosines)[0] >= -1e-14
+    assert judged.certificate.primal_shift > 0.1
+    assert not judged.certificate.certified
 
 
 # --- uniqueness and rank
@@ -230,8 +230,8 @@ def test_a_triangle_is_rigid_but_a_pentagon_is_not() -> None:
             [(b * b - a * a - c * c) / (2 * a * c), (a * a - b * b - c * c) / (2 * b * c), 1.0],
         ]
     )
-    found = certify(program_of([a, b, c], linear), triangle)
-    assert (found.certificate.certified, found.certificate.unique, found.certificate.rank) == (True, True, 2)
+    judged = certify(program_of([a, b, c], linear), triangle)
+    assert (judged.certificate.certified, judged.certificate.unique, judged.certificate.rank) == (True, True, 2)
     pentagon = certify(program_of([1] * 5, linear, grouped=False), off_diagonal(-0.25, 5))
     assert (pentagon.certificate.certified, pentagon.certificate.unique, pentagon.certificate.rank) == (True, False, 4)
     assert pentagon.risk == pytest.approx(-2.0, abs=1e-13)
@@ -240,27 +240,27 @@ def test_a_triangle_is_rigid_but_a_pentagon_is_not() -> None:
 @pytest.mark.parametrize("loss", [InfoNCE(0.5, 1, 0.0), InfoNCE(1.0, **LIMIT)])
 def test_total_collapse_is_certified_and_unique(loss: Loss) -> None:
     program = program_of([97, 2, 1], loss)
-    found = certify(program, collapsed(3))
-    assert (found.certificate.certified, found.certificate.unique, found.certificate.rank) == (True, True, 1)
+    judged = certify(program, collapsed(3))
+    assert (judged.certificate.certified, judged.certificate.unique, judged.certificate.rank) == (True, True, 1)
 
 
 def test_a_pair_without_a_force_may_leave_the_optimum_open() -> None:
     """Class 0 repels 1 and 2, which ignore each other: both go to its antipode, whatever the weights."""
     law = np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     program = program_of([3, 2, 1], InfoNCE(0.5, math.inf, 1.0, "mean", negative_law=law))
-    found = certify(program, collapsed(3))
-    assert (found.certificate.certified, found.certificate.unique) == (True, True)
+    judged = certify(program, collapsed(3))
+    assert (judged.certificate.certified, judged.certificate.unique) == (True, True)
     # Four classes in two pairs that ignore each other: the angle between the pairs is free.
     pairs = np.array([[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]])
     apart = np.kron(np.eye(2), np.array([[1.0, -1.0], [-1.0, 1.0]]))
-    found = certify(program_of([4, 3, 2, 1], InfoNCE(0.5, math.inf, 1.0, "mean", negative_law=pairs)), apart)
-    assert (found.certificate.certified, found.certificate.unique, found.certificate.rank) == (True, False, 2)
+    judged = certify(program_of([4, 3, 2, 1], InfoNCE(0.5, math.inf, 1.0, "mean", negative_law=pairs)), apart)
+    assert (judged.certificate.certified, judged.certificate.unique, judged.certificate.rank) == (True, False, 2)
 
 
 def test_no_force_at_all_is_not_certified_and_a_bad_tolerance_is_an_error() -> None:
     program = program_of([3, 2, 1], InfoNCE(0.5, math.inf, 1.0, "mean", negative_law=np.eye(3)))
-    found = certify(program, np.eye(3))
-    assert (found.certificate.certified, found.certificate.gap) == (False, math.inf)
+    judged = certify(program, np.eye(3))
+    assert (judged.certificate.certified, judged.certificate.gap) == (False, math.inf)
     with pytest.raises(InvalidInputError, match=r"`tolerance` must be > 0; got 0 \(the default is 1e-8\)"):
         certify(program, np.eye(3), tolerance=0)
 
@@ -272,8 +272,8 @@ def test_millions_of_classes_are_certified_and_their_neighbours_are_not(classes:
     sizes = np.maximum(1, np.floor(counts**-1.5 / np.sum(counts**-1.5) * classes)).astype(np.int64)
     sizes[0] += classes - sizes.sum()
     program = ClassMeanProgram.build(ClassDistribution.from_groups(counts, sizes), SupCon(0.1))
-    found = certify(program, solve_newton(program).cosines)
-    assert found.certificate.certified, found.certificate
-    moved = found.cosines.copy()
+    judged = certify(program, solve_newton(program).cosines)
+    assert judged.certificate.certified, judged.certificate
+    moved = judged.cosines.copy()
     moved[-1, -2] = moved[-2, -1] = moved[-1, -2] + 1e-6
     assert not certify(program, moved).certificate.certified

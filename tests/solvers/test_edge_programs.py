@@ -55,9 +55,9 @@ def independent_centre(lam: np.ndarray) -> np.ndarray:
     complement = scipy.linalg.null_space(lam[None, :])
 
     def gram(s: np.ndarray) -> np.ndarray:
-        found = np.eye(size)
-        found[left, right] = found[right, left] = start + free @ s
-        return found
+        matrix = np.eye(size)
+        matrix[left, right] = matrix[right, left] = start + free @ s
+        return matrix
 
     def lowest(s: np.ndarray) -> float:
         return float(np.linalg.eigvalsh(complement.T @ gram(s) @ complement)[0])

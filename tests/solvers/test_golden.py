@@ -15,8 +15,8 @@ from optgeom.losses.base import Loss
 EPS = np.finfo(float).eps
 
 
-def full_rank(found: dict[str, Any]) -> bool:
-    return not found["name"].startswith("partial-collapse")
+def full_rank(known: dict[str, Any]) -> bool:
+    return not known["name"].startswith("partial-collapse")
 
 
 def zipf(power: float, classes: int) -> og.ClassDistribution:
@@ -27,22 +27,22 @@ def counts(*values: int) -> og.ClassDistribution:
     return og.ClassDistribution.from_counts(values)
 
 
-@pytest.mark.parametrize("found", [one for one in geometry_cases() if full_rank(one)], ids=lambda one: one["name"])
+@pytest.mark.parametrize("known", [one for one in geometry_cases() if full_rank(one)], ids=lambda one: one["name"])
 @pytest.mark.parametrize("grouped", [True, False])
-def test_reference_cases_of_full_rank(found: dict[str, Any], grouped: bool) -> None:
-    classes, loss = build(found)
+def test_reference_cases_of_full_rank(known: dict[str, Any], grouped: bool) -> None:
+    classes, loss = build(known)
     geometry = og.solve(classes, loss, grouped=grouped)
-    tolerance = {"rel": 1e-9} if abs(found["risk"]) >= 1e-3 else {"abs": 1e-12}
-    assert geometry.risk == pytest.approx(found["risk"], **tolerance)
-    for (i, j), value in gram_entries(found).items():
+    tolerance = {"rel": 1e-9} if abs(known["risk"]) >= 1e-3 else {"abs": 1e-12}
+    assert geometry.risk == pytest.approx(known["risk"], **tolerance)
+    for (i, j), value in gram_entries(known).items():
         assert geometry.gram[i, j] == pytest.approx(value, abs=1e-8)
         assert geometry.cosine(i, j) == geometry.cosine(j, i) == geometry.gram[i, j]
     eigenvalues, vectors = np.linalg.eigh(geometry.gram)
-    assert geometry.rank == found.get("rank", classes.num_classes - 1) == classes.num_classes - 1
+    assert geometry.rank == known.get("rank", classes.num_classes - 1) == classes.num_classes - 1
     assert geometry.regime == "spread"
     assert abs(eigenvalues[0]) < 1e-12
-    if "second_smallest_eigenvalue" in found:
-        assert eigenvalues[1] == pytest.approx(found["second_smallest_eigenvalue"], abs=1e-8)
+    if "second_smallest_eigenvalue" in known:
+        assert eigenvalues[1] == pytest.approx(known["second_smallest_eigenvalue"], abs=1e-8)
     dual = vectors[:, 0] * np.sign(vectors[0, 0])  # the class means satisfy one linear relation, with positive weights
     assert dual.min() > 0
     certificate = geometry.certificate
@@ -56,16 +56,16 @@ def test_reference_cases_of_full_rank(found: dict[str, Any], grouped: bool) -> N
 @pytest.mark.parametrize("grouped", [True, False])
 def test_reference_cases_of_partial_collapse(name: str, grouped: bool) -> None:
     """Five classes, ratio 100, SCL, temperature 0.5: the cosine of the rarest two is 0.99949, not 1."""
-    found = case(name)
-    geometry = og.solve(*build(found), grouped=grouped)
-    assert geometry.risk == pytest.approx(found["risk"], rel=1e-10)
-    for (i, j), value in gram_entries(found).items():
+    known = case(name)
+    geometry = og.solve(*build(known), grouped=grouped)
+    assert geometry.risk == pytest.approx(known["risk"], rel=1e-10)
+    for (i, j), value in gram_entries(known).items():
         assert geometry.gram[i, j] == pytest.approx(value, abs=1e-6)
-    assert (geometry.rank, geometry.regime) == (found["rank"], "partial-collapse")
-    assert int((np.linalg.eigvalsh(geometry.gram) > 1e-7).sum()) == found["rank"]
+    assert (geometry.rank, geometry.regime) == (known["rank"], "partial-collapse")
+    assert int((np.linalg.eigvalsh(geometry.gram) > 1e-7).sum()) == known["rank"]
     assert geometry.certificate.certified and geometry.certificate.unique
     assert geometry.certificate.gap <= 1e-10 * (1 + abs(geometry.risk))
-    assert geometry.prototypes(found["rank"]).shape == (geometry.num_classes, found["rank"])
+    assert geometry.prototypes(known["rank"]).shape == (geometry.num_classes, known["rank"])
     assert geometry.coincident_classes == ()
 
 

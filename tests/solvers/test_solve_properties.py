@@ -124,7 +124,7 @@ def test_order_and_grouping_change_nothing(size: int, name: str, seed: int) -> N
         assert other.risk == pytest.approx(geometry.risk, rel=1e-12, abs=1e-13)
         np.testing.assert_allclose(other.gram, gram, atol=entries)
         assert (other.rank, other.regime) == (geometry.rank, geometry.regime)
-    assert sorted(tuple(sorted(order[list(found)])) for found in permuted.coincident_classes) == list(
+    assert sorted(tuple(sorted(order[list(group)])) for group in permuted.coincident_classes) == list(
         geometry.coincident_classes
     )
     equal = values[:, None] == values[None, :]

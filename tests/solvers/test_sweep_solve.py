@@ -29,18 +29,18 @@ def test_every_pair_of_values_is_met() -> None:
 
 @pytest.mark.parametrize("part", range(10))
 def test_cells(part: int) -> None:
-    found = {cell: sweep.answer(cell) for cell in NORMAL[part::10]}
+    answers = {cell: sweep.answer(cell) for cell in NORMAL[part::10]}
     assert not [
-        (str(cell), name) for cell, name in found.items() if cell.ratio <= sweep.LARGEST_RATIO and name != "certified"
+        (str(cell), name) for cell, name in answers.items() if cell.ratio <= sweep.LARGEST_RATIO and name != "certified"
     ]
-    assert list(found.values()).count("NotCertifiedError") <= 1
+    assert list(answers.values()).count("NotCertifiedError") <= 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(50))
 def test_more_cells(part: int) -> None:
-    found = Counter(sweep.answer(cell) for cell in LARGER[part::50])
-    assert found["certified"] + found["rare"] >= 27, found
+    answers = Counter(sweep.answer(cell) for cell in LARGER[part::50])
+    assert answers["certified"] + answers["rare"] >= 27, answers
 
 
 def test_the_watchdog_barks() -> None:
