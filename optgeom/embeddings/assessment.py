@@ -10,25 +10,33 @@ import numpy.typing as npt
 from optgeom._numerics import Array
 from optgeom.embeddings.moments.collect import Collected
 from optgeom.embeddings.moments.directions import Directions, class_directions
+from optgeom.embeddings.moments.rounding import rounding_angle
+from optgeom.embeddings.moments.unit_rows import UnitRows
 from optgeom.embeddings.statistics.bootstrap import null_intervals
 from optgeom.embeddings.statistics.class_noise import ClassNoise, class_noise
+from optgeom.embeddings.statistics.confusion import Confusion, close_neighbours
 from optgeom.embeddings.statistics.deviation import Deviations, deviations
 from optgeom.embeddings.statistics.excess_risk import own_excess
 from optgeom.embeddings.statistics.judgement import Judgement, judge
+from optgeom.embeddings.statistics.limited_risk import limited_risk
 from optgeom.embeddings.statistics.pair_intervals import PairIntervals, beyond, pair_intervals
 from optgeom.embeddings.statistics.reference_test import ReferenceTest, reference_test
+from optgeom.embeddings.statistics.saddle import Saddle, saddle_test
 from optgeom.geometry import Geometry
+from optgeom.programs.class_mean import ClassMeanProgram
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Assessment:
-    """Attributes are those of `Validation` with the same names; `own_excess` is None without a slack."""
+    """Attributes are those of `Validation` with the same names; `beyond` are the pairs that are off."""
 
     optimal: Array
     directions: Directions
     intervals: PairIntervals
     deviations: Deviations
+    beyond: npt.NDArray[np.bool_]
     own_excess: Array | None
+    confusion: Array
     judgement: Judgement
     reference: ReferenceTest | None
 
@@ -38,6 +46,7 @@ def assess(
     geometry: Geometry,
     places: npt.NDArray[np.intp],
     *,
+    rows: UnitRows,
     tolerance_deg: float,
     slack: float,
     unseen_share: float,
@@ -52,6 +61,8 @@ def assess(
         Of the classes `places` of the geometry, in this order, with one sample.
     geometry : Geometry
     places : (C,) intp
+    rows : UnitRows
+        Rows in which rare classes are not lost, of the same classes.
     tolerance_deg, slack, unseen_share : float
         As in `validate`.
     missing : tuple of str
@@ -62,18 +73,34 @@ def assess(
     optimal = np.asarray(geometry.gram)[np.ix_(places, places)]
     directions = class_directions(collected.moments)
     noise = _noise(collected, directions)
-    intervals = pair_intervals(directions, noise, optimal, unseen=unseen_share)
-    null = null_intervals(directions, noise, intervals, optimal, seed=seed)
+    rounding = rounding_angle(collected.bits)
+    intervals = pair_intervals(directions, noise, optimal, unseen=unseen_share, rounding=rounding)
+    null = null_intervals(directions, noise, intervals, optimal, rounding=rounding, seed=seed)
     deviation = deviations(intervals, optimal)
     off = beyond(null, optimal, tolerance_deg)
     costs = own_excess(geometry, places, deviation, off) if slack > 0 else None
     certified = geometry.bracket is None and geometry.certified
+    images, codes = rows.image_means()
+    confusion = Confusion(collected.moments)
+    confusion.update(images, codes)
+    confused = confusion.of_pairs()
+
+    def close(first: int, second: int) -> float:
+        return close_neighbours(images[codes == first], images[codes == second])
+
+    def find_saddle() -> Saddle:
+        program = ClassMeanProgram.build(geometry.classes, geometry.loss, grouped=False)
+        return saddle_test(directions.gram, optimal, program.gradient, noise, close=close, seed=seed)
+
+    every = len(places) == geometry.num_classes and bool(directions.known.all())
     return Assessment(
         optimal=optimal,
         directions=directions,
         intervals=intervals,
         deviations=deviation,
+        beyond=off,
         own_excess=costs,
+        confusion=confused,
         judgement=judge(
             directions,
             intervals,
@@ -84,8 +111,13 @@ def assess(
             missing=missing,
             own_excess=costs,
             slack=slack,
+            confusion=confused,
+            find_saddle=find_saddle if certified and every and geometry.loss.gives else None,
+            limited_risk=limited_risk(directions, noise, geometry, seed=seed),
         ),
-        reference=reference_test(directions, noise, optimal, num_classes=geometry.num_classes, seed=seed)
+        reference=reference_test(
+            directions, noise, optimal, num_classes=geometry.num_classes, rounding=rounding, seed=seed
+        )
         if certified
         else None,
     )

@@ -14,7 +14,9 @@ from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk
 from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, Judgement
 from optgeom.embeddings.statistics.pair_intervals import PairIntervals
+from optgeom.embeddings.statistics.pair_ranges import PairRanges
 from optgeom.embeddings.statistics.reference_test import ReferenceTest
+from optgeom.embeddings.statistics.saddle import Saddle
 from optgeom.formatting import finite, to_json
 from optgeom.geometry import Geometry
 
@@ -104,6 +106,12 @@ class Validation:
         Share of the loss range, per image of the two classes, up to which the loss hardly asks for an angle.
     own_excess : (C, C) or None
         What each pair that is off by more than the tolerance costs at least, in the same units; nan elsewhere.
+    confusion : (C, C) or None
+        Share of the images of each pair that are nearer to the mean of the other class, both classes weighted alike;
+        nan where a class has one image.
+    ranges : PairRanges or None
+        Angles that the loss allows each pair at the excess of all angles together, and what it takes to fix them; None
+        without an excess or a certified optimum.
     reference : ReferenceTest or None
         The optimum beside the balanced simplex, all angles at once; None without a certified optimum, without two
         classes of images enough, or in fewer dimensions than a simplex needs.
@@ -144,6 +152,8 @@ class Validation:
     optimum_from: str
     slack: float = DEFAULT_SLACK
     own_excess: Array | None = None
+    confusion: Array | None = None
+    ranges: PairRanges | None = None
     reference: ReferenceTest | None = None
     own_counts: bool = False
     matching: str = "names"
@@ -167,8 +177,13 @@ class Validation:
 
     @property
     def verdict(self) -> str:
-        """One of "collapsed", "differs", "within-slack", "consistent" or "inconclusive"."""
+        """One of "at-a-saddle", "collapsed", "differs", "within-slack", "consistent" or "inconclusive"."""
         return self.judgement.verdict
+
+    @property
+    def saddle(self) -> Saddle | None:
+        """What the test for a saddle saw, where pairs are off and the class means span fewer dimensions."""
+        return self.judgement.saddle
 
     @property
     def tolerance_deg(self) -> float:
@@ -213,8 +228,15 @@ class Validation:
             "slack": self.slack,
             "reference_verdict": None if self.reference is None else self.reference.verdict,
             "reference": None if self.reference is None else self.reference.as_dict(),
+            "saddle": None if self.saddle is None else self.saddle.as_dict(self.names),
             "pairs": [
-                {**pair.as_dict(self.names), "own_excess": self._own_excess(pair)} for pair in self.worst_pairs(pairs)
+                {
+                    **pair.as_dict(self.names),
+                    "own_excess": _entry(self.own_excess, pair),
+                    **self._range(pair),
+                    "confusion": _entry(self.confusion, pair),
+                }
+                for pair in self.worst_pairs(pairs)
             ],
             "num_pairs": self.intervals.num_pairs,
             "per_class": [row.as_dict() for row in self.classes],
@@ -244,8 +266,14 @@ class Validation:
             "seconds": self.seconds,
         }
 
-    def _own_excess(self, pair: PairDeviation) -> float | None:
-        return None if self.own_excess is None else finite(self.own_excess[pair.first, pair.second])
+    def _range(self, pair: PairDeviation) -> dict[str, Any]:
+        near = self.ranges
+        return {
+            "slack_needed": None if near is None else _entry(near.slack_needed, pair),
+            "closest_deg": None if near is None else _entry(near.closest, pair),
+            "farthest_deg": None if near is None else _entry(near.farthest, pair),
+            "exact": None if near is None else bool(near.exact[pair.first, pair.second]),
+        }
 
     def _optimum(self) -> dict[str, Any]:
         geometry = self.geometry
@@ -261,3 +289,7 @@ class Validation:
             "bracket": None if geometry.bracket is None else to_json(geometry.bracket),
             "required_rank": geometry.required_rank,
         }
+
+
+def _entry(values: Array | None, pair: PairDeviation) -> float | None:
+    return None if values is None else finite(values[pair.first, pair.second])

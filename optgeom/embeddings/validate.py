@@ -26,12 +26,13 @@ from optgeom.embeddings.moments.unit_rows import UnitRows
 from optgeom.embeddings.readers.in_memory import as_source
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.embeddings.reference import Reference, ReferenceChoice, choose_reference
-from optgeom.embeddings.result import ClassRow, Validation
-from optgeom.embeddings.statistics.dependent_rows import NearestInClass, query_rows, row_groups
-from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLERANCE_DEG, Judgement
+from optgeom.embeddings.result import Validation
+from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLERANCE_DEG
 from optgeom.embeddings.statistics.pair_intervals import UNSEEN, checked_unseen
+from optgeom.embeddings.statistics.pair_ranges import EXACT_PAIRS, PairRanges, pair_ranges
+from optgeom.embeddings.summary import class_rows, grouped_rows, notes_on_rows, repeated_rows
 from optgeom.errors import InvalidInputError
-from optgeom.formatting import finite, first_of
+from optgeom.formatting import first_of
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import Loss
@@ -42,7 +43,7 @@ FEWEST_SAMPLED = 4096
 UNKNOWN_LENGTH = 1024  # of a row, where a source does not tell
 FEW_ROWS = 8  # of a class in the sample, below which its own rows are looked for
 TOPPED_ROWS = 64
-REPEATED_SHARE = 0.01  # of the rows; a few equal images are in every large data set
+SHOWN_PAIRS = 5  # whose ranges are exact although no pair is off
 
 
 def validate(
@@ -294,10 +295,12 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
     collected, reference, places = compared.collected, compared.reference, compared.matching.optimal
     geometry, moments = reference.geometry, collected.moments
     sample = collected.samples[0]
+    balanced = reader.topped_up(sample, moments, compared.labels)
     assessment = assess(
         collected,
         geometry,
         places,
+        rows=balanced,
         tolerance_deg=options.tolerance_deg,
         slack=options.slack,
         unseen_share=options.unseen_share,
@@ -305,7 +308,6 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
         seed=reader.seed,
     )
     directions, judgement = assessment.directions, assessment.judgement
-    balanced = reader.topped_up(sample, moments, compared.labels)
     embedding = Embedding(
         moments=moments,
         within=collected.within,
@@ -318,8 +320,8 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
         seed=reader.seed,
     )
     known = np.flatnonzero(directions.known)
-    dependent = _repeated(sample) or _grouped(_complete(sample, moments), collected, reader.seed)
-    notes = (*_notes(collected, compared.extra), *dependent)
+    dependent = repeated_rows(sample) or grouped_rows(_complete(sample, moments), collected, reader.seed)
+    notes = (*notes_on_rows(collected, compared.extra), *dependent)
     return Validation(
         geometry=geometry,
         names=moments.names,
@@ -332,7 +334,7 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
         excess_risk=embedding.risk[0],
         sentence=_sentence(assessment, compared, embedding.risk[0].direction),
         metrics={definition.name: definition.of(embedding) for definition in METRICS},
-        classes=_class_rows(embedding, judgement),
+        classes=class_rows(embedding, judgement),
         learned_spectrum=_spectrum(directions.gram[np.ix_(known, known)]),
         optimal_spectrum=_spectrum(assessment.optimal[np.ix_(known, known)]),
         num_rows=collected.num_rows,
@@ -343,6 +345,8 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
         optimum_from=reference.origin,
         slack=options.slack,
         own_excess=assessment.own_excess,
+        confusion=assessment.confusion,
+        ranges=_pair_ranges(geometry, assessment, embedding.risk[0].direction),
         own_counts=reference.own_counts,
         matching=match,
         matched=dict(compared.matching.renamed),
@@ -352,6 +356,15 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
         notes=(*notes, *reference.notes, *geometry.classes.notes, *geometry.notes),
         seconds=time.perf_counter() - began,
     )
+
+
+def _pair_ranges(geometry: Geometry, assessment: Assessment, excess: float | None) -> PairRanges | None:
+    """At the excess of all angles together: exactly for pairs that are off, or for the first ones where none is."""
+    chosen = assessment.deviations.worst_pairs(EXACT_PAIRS, assessment.beyond & np.triu(assessment.intervals.tested))
+    chosen = chosen or assessment.deviations.worst_pairs(SHOWN_PAIRS)
+    # An excess is known only where every class of the geometry is there: positions are the same in both.
+    pairs = [(pair.first, pair.second) for pair in chosen]
+    return pair_ranges(geometry, excess, pairs, tolerance_deg=assessment.judgement.tolerance_deg)
 
 
 def _spectrum(gram: Array) -> Array:
@@ -392,41 +405,9 @@ def _ignored(labels: Any) -> tuple[int | str, ...]:
     return tuple(ignored)
 
 
-def _notes(collected: Collected, extra: dict[str, int]) -> tuple[str, ...]:
-    """Notes on the rows, but not one for every class that is left out as extra: the sentence counts these."""
-    counted = {f"{rows} rows with label {name} left out" for name, rows in collected.ignored.items() if name in extra}
-    return tuple(note for note in collected.notes if note not in counted)
-
-
 def _complete(sample: UnitRows, moments: ClassMoments) -> UnitRows:
     """The sample, which knows whether all images of the classes are in it."""
     return replace(sample, whole=sample.num_images == int(moments.counts.sum()) and not sample.cut)
-
-
-def _repeated(sample: UnitRows) -> tuple[str, ...]:
-    """A note where rows occur more than once, which a mean over independent images would not have."""
-    images = sample.rows.reshape(sample.num_images, -1)
-    equal = len(images) - len({hash(image.tobytes()) for image in images})  # a set of bytes would keep all rows
-    if equal <= REPEATED_SHARE * len(images):
-        return ()
-    return (
-        f"{equal} of {len(images)} rows looked at repeat another one exactly: images that were read twice (by a "
-        "sampler with replacement?) are not new images, and intervals are too narrow (give each row the id of its "
-        "image as group_ids, --group-ids)",
-    )
-
-
-def _grouped(sample: UnitRows, collected: Collected, seed: int) -> tuple[str, ...]:
-    """A note where rows come in groups; not asked of views, nor of a sample, in which groups are torn apart."""
-    if not sample.whole or sample.images is not None:
-        return ()
-    queries = query_rows(sample.codes, sample.num_classes, seed)
-    nearest = NearestInClass(sample.take(queries), sample.codes[queries])
-    for block, part in sample.in_blocks():
-        nearest.update(part, sample.codes[block])
-    scales = np.sqrt(2 * np.nan_to_num(collected.within.traces))
-    found = row_groups(nearest.distances(), sample.codes[queries], sample.counts, scales)
-    return (found.sentence(),) if found.dependent else ()
 
 
 def _sentence(assessment: Assessment, compared: _Compared, direction: float | None) -> str:
@@ -462,39 +443,3 @@ def _sentence(assessment: Assessment, compared: _Compared, direction: float | No
             "another, give it (loss, or --loss and --temperature)."
         )
     return " ".join(" ".join(parts).split())  # a name may have a line end
-
-
-def _class_rows(embedding: Embedding, judgement: Judgement) -> tuple[ClassRow, ...]:
-    """The classes in most trouble first.
-
-    The order is by the number of pairs that decided the verdict, then by sure deviation; then come classes too small to
-    tell, and the others by possible deviation.
-    """
-    deciding = dict(judgement.classes)
-    directions, deviation = embedding.directions, embedding.deviations
-    columns = {"cdnv": embedding.largest_cdnv()}
-    columns |= {name: embedding.by_class(name) for name in ("nearest_mean", "cac", "saa")}
-    rows = []
-    for c, name in enumerate(directions.names):
-        other = deviation.worst_partner(c)
-        pair = None if other is None else deviation.pair(c, other)
-        low, high = (None, None) if pair is None or pair.deviation_ci is None else pair.deviation_ci
-        values = {column: None if math.isnan(value[c]) else float(value[c]) for column, value in columns.items()}
-        rows.append(
-            ClassRow(
-                name=name,
-                count=int(directions.counts[c]),
-                rho=finite(directions.rho[c]),
-                pairs=deciding.get(name, 0),
-                worst_pair=None if other is None else directions.names[other],
-                deviation=None if pair is None else pair.deviation,
-                low=low,
-                high=high,
-                **values,
-            )
-        )
-    unsure = set(judgement.too_small) | set(judgement.without_direction)
-    order = sorted(
-        rows, key=lambda row: (-row.pairs, -(row.low or 0.0), row.name not in unsure, -(row.high or 180.0), row.name)
-    )
-    return tuple(order)

@@ -7,6 +7,7 @@ import pytest
 from helpers.families import families
 from helpers.simulated import long_tail, moments_of, optimum, unit
 
+from optgeom.embeddings.moments.rounding import rounding_angle, significant_bits
 from optgeom.embeddings.statistics.confusion import Confusion, close_neighbours
 from optgeom.embeddings.statistics.dependent_rows import (
     NEIGHBOURS,
@@ -15,7 +16,6 @@ from optgeom.embeddings.statistics.dependent_rows import (
     query_rows,
     row_groups,
 )
-from optgeom.embeddings.statistics.rounding import rounding_angle, significant_bits
 
 COUNTS = long_tail(600, 20, 6)
 EXACT = ("isotropic", "one axis", "two modes", "radial")

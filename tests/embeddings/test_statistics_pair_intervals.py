@@ -245,7 +245,7 @@ def test_same_seed_same_verdict_and_nothing_is_written_over():
 
 def test_half_floats_at_the_optimum_do_not_differ():
     """Fault 4: rows at the optimum, stored as float16, at tolerance 0."""
-    from optgeom.embeddings.statistics.rounding import rounding_angle, significant_bits
+    from optgeom.embeddings.moments.rounding import rounding_angle, significant_bits
 
     counts = long_tail(200, 20, 5)
     gram = optimum(counts)

@@ -15,8 +15,9 @@ from optgeom.embeddings.statistics.bootstrap import null_intervals
 from optgeom.embeddings.statistics.class_noise import class_noise
 from optgeom.embeddings.statistics.deviation import deviations
 from optgeom.embeddings.statistics.judgement import judge
+from optgeom.embeddings.statistics.limited_risk import LimitedRisk
 from optgeom.embeddings.statistics.pair_intervals import beyond, pair_intervals
-from optgeom.embeddings.statistics.verdict_kinds import KINDS, VerdictKind
+from optgeom.embeddings.statistics.verdict_kinds import KINDS, LIMITED_KINDS, VerdictKind
 from optgeom.errors import InvalidInputError
 
 
@@ -152,16 +153,46 @@ def test_beyond_fifteen_degrees_nothing_is_consistent():
     )
 
 
-def test_bracket_is_never_consistent():
+@pytest.mark.parametrize(
+    ("excess", "sd", "slack", "verdict", "words"),
+    [
+        (0.02, 0.001, 1e-3, "differs", "the loss is 2 % (1.8 to 2.2) of the way from its value there to total"),
+        (0.0004, 0.0001, 1e-3, "consistent", "as good as the best geometry found in so few dimensions: the loss is"),
+        (-0.02, 0.001, 1e-3, "consistent", "consistent: better than the best geometry found"),
+        (0.0009, 0.0001, 1e-3, "inconclusive", "which may be more or less than the slack of 0.1 %."),
+        (0.0009, 0.0001, 0.0, "differs", "(slack 0.0001 %)"),
+    ],
+)
+def test_with_a_bracket_the_risk_decides(excess, sd, slack, verdict, words):
+    """Not the angles, which here are off by ten degrees: another arrangement may be as good."""
+    means, _ = turned(simplex_means(4), 10)
+    risk = LimitedRisk(excess=excess, sd=sd, accuracy=1e-6)
+    found = verdict_of(tight(means), simplex(4), bracket=True, limited_risk=risk, slack=slack)
+    assert found.verdict == verdict
+    assert words in found.sentence
+    assert found.pairs == () and found.saddle is None
+    assert found.headline
+
+
+def test_with_a_bracket_and_no_risk_nothing_can_be_said():
     found = verdict_of(tight(simplex_means(4)), simplex(4), bracket=True)
     assert found.verdict == "inconclusive"
-    assert "not certified to be the optimum" in found.sentence
-    means, _ = turned(simplex_means(4), 10)
-    other = verdict_of(tight(means), simplex(4), bracket=True)
-    assert other.verdict == "differs"
-    assert other.sentence.startswith(
-        "differs from the best geometry found in so few dimensions, which is not certified: "
-    )
+    assert "an embedding is judged by its risk, which needs images of every class" in found.sentence
+
+
+def test_confused_pairs_are_told_from_separated_ones():
+    means, (first, second) = turned(simplex_means(5), 10)
+    shares = np.zeros((5, 5))
+    apart = verdict_of(tight(means), simplex(5), confusion=shares)
+    assert "The images of these classes are separated (at most 0 % are nearer" in apart.sentence
+    shares[first, second] = shares[second, first] = 0.14
+    mixed = verdict_of(tight(means), simplex(5), confusion=shares)
+    assert f"Classes c{first} and c{second} are confused in 14 % of images" in mixed.sentence
+    # Nearest means say nothing of coincident classes.
+    together = simplex_means(5)
+    together[4] = together[3]
+    merged = verdict_of(tight(together), simplex(5), confusion=np.full((5, 5), 0.5))
+    assert merged.verdict == "collapsed" and "confused" not in merged.sentence
 
 
 def test_small_class_makes_it_inconclusive_and_is_named():
@@ -241,7 +272,7 @@ def test_few_rows_that_look_right_are_not_consistent():
 
 def test_schema_and_kinds_have_the_same_verdicts():
     schema = json.loads(importlib.resources.files("optgeom.embeddings").joinpath("validation.schema.json").read_text())
-    assert set(schema["properties"]["verdict"]["enum"]) == {kind.verdict for kind in KINDS}
+    assert set(schema["properties"]["verdict"]["enum"]) == {kind.verdict for kind in (*KINDS, *LIMITED_KINDS)}
 
 
 def test_a_new_kind_of_verdict_is_one_entry(monkeypatch):
@@ -255,7 +286,7 @@ def test_a_new_kind_of_verdict_is_one_entry(monkeypatch):
         steps=("Nothing.",),
         pairs=lambda evidence: evidence.different,
     )
-    monkeypatch.setattr("optgeom.embeddings.statistics.judgement.KINDS", (kind, *KINDS))
+    monkeypatch.setattr("optgeom.embeddings.statistics.verdict_kinds.KINDS", (kind, *KINDS))
     means, pair = turned(simplex_means(5), 10)
     found = verdict_of(tight(means), simplex(5))
     assert (found.verdict, found.sentence) == ("within slack", "within slack: off by 10 degrees.")

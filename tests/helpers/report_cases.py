@@ -49,10 +49,19 @@ def differs() -> og.Validation:
 
 
 def collapsed() -> og.Validation:
-    """Two rare classes at one point."""
+    """Two rare classes at one point, at a temperature at which they would push each other apart at once."""
     counts = long_tail(600, 100, 10)
-    geometry, means = _optimal(counts, 32)
+    geometry, means = _optimal(counts, 32, og.SupCon(temperature=0.1))
     means[8] = means[9]
+    return og.validate(*_drawn(means, counts), geometry)
+
+
+def at_a_saddle() -> og.Validation:
+    """The best geometry of one dimension less, where training stalls."""
+    counts = long_tail(600, 100, 10)
+    geometry = og.solve(og.ClassDistribution.from_counts(counts), LOSS)
+    stalled = og.solve(geometry.classes, LOSS, dim=8)
+    means = means_of(np.array(stalled.gram), 32, np.random.default_rng(1))
     return og.validate(*_drawn(means, counts), geometry)
 
 
@@ -101,6 +110,7 @@ CASES: dict[str, Callable[[], og.Validation]] = {
     "consistent": consistent,
     "differs": differs,
     "collapsed": collapsed,
+    "at-a-saddle": at_a_saddle,
     "long-tailed": long_tailed,
     "nothing-available": nothing_available,
     "weird-names": weird_names,

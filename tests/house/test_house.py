@@ -64,7 +64,7 @@ BRIEF = {
     "certificates/uniqueness.py",
     "collapse/batch_noise.py",
     "embeddings/moments/source.py",
-    "embeddings/statistics/rounding.py",
+    "embeddings/moments/rounding.py",
     "programs/gram_program.py",
     "programs/group_matrix.py",
     "sampling/maps.py",

@@ -234,7 +234,8 @@ def test_headlines_are_plain_sentences():
     assert said["differs"] == "1 of 45 pairs of classes is not at the optimal angle"
     assert said["collapsed"] == "1 of 45 pairs of classes has merged, though the loss would keep them apart"
     assert said["nothing-available"] == "These images cannot tell: no pair of classes can be tested"
-    assert said["dimension-limited"] == "These images cannot tell: in so few dimensions no optimum is certified"
+    assert said["at-a-saddle"] == "Training has stalled: the class means span 8 of 9 dimensions"
+    assert said["dimension-limited"] == ("The class means are as good as the best geometry known in so few dimensions")
 
 
 def test_maps_are_in_the_order_of_training_frequency_and_share_a_scale():

@@ -11,6 +11,7 @@ from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.moments.directions import class_directions
 from optgeom.embeddings.moments.first_pass import ClassMoments, FirstPass
+from optgeom.embeddings.moments.rounding import BITS
 from optgeom.embeddings.moments.second_pass import SecondPass, WithinClass, from_single_pass
 from optgeom.embeddings.moments.source import Source, display_name, source_parts
 from optgeom.embeddings.moments.unit_rows import NormSpread, UnitRows
@@ -39,6 +40,8 @@ class Collected:
         Unit rows that the images are made of.
     norms : NormSpread
         Norms of the rows as stored.
+    bits : int
+        Significant bits of their values.
     ignored : dict
         Rows of each ignored label that occurs.
     two_passes : bool
@@ -54,6 +57,7 @@ class Collected:
     num_rows: int
     num_views: int
     norms: NormSpread
+    bits: int = BITS[-1]
     ignored: dict[str, int] = field(default_factory=dict)
     two_passes: bool = True
     notes: tuple[str, ...] = ()
@@ -158,6 +162,7 @@ def collect(
         num_rows=first.num_rows,
         num_views=first.norms.count,
         norms=first.norms,
+        bits=first.bits,
         ignored=first.names.left_out,
         two_passes=exact,
         notes=(*notes, *_notes(first, moments, within, samples, exact)),

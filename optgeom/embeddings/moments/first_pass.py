@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from optgeom._numerics import Array, blocks
 from optgeom.embeddings.moments.image_table import ImageTable, distinct_ids
+from optgeom.embeddings.moments.rounding import significant_bits
 from optgeom.embeddings.moments.row_sample import RowSample
 from optgeom.embeddings.moments.source import Batch, read_batch
 from optgeom.embeddings.moments.unit_rows import (
@@ -160,6 +161,8 @@ class FirstPass:
     norms : NormSpread
     num_rows : int
         Rows read, ignored ones too.
+    bits : int
+        Significant bits of the values as stored (`rounding.significant_bits`); 0 before the first batch.
     images : ImageTable or None
         Where views are rows: all images.
     """
@@ -178,6 +181,7 @@ class FirstPass:
         self.faults = Faults()
         self.norms = NormSpread()
         self.num_rows = 0
+        self.bits = 0
         self.images: ImageTable | None = None
         self._sums = _ClassSums(total_scatter)
         self._samples = [RowSample(sample, seed, shard) for seed in seeds] if sample else []
@@ -198,6 +202,7 @@ class FirstPass:
         rows, codes, groups = read_batch(batch, self.names, self._source)
         self._same_shape(rows.shape[1:], groups is not None)
         self.num_rows += len(rows)
+        self.bits = max(self.bits, significant_bits(rows))
         numbers = np.arange(batch.start, batch.start + len(rows))
         if codes.min(initial=0) < 0:
             kept = np.flatnonzero(codes >= 0)
@@ -224,6 +229,7 @@ class FirstPass:
         self.faults.merge(other.faults)
         self.norms.merge(other.norms)
         self.num_rows += other.num_rows
+        self.bits = max(self.bits, other.bits)
         for mine, theirs in zip(self._samples, other._samples, strict=True):
             mine.merge(theirs, codes)
         if self._shape is not None:

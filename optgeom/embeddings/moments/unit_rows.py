@@ -284,6 +284,13 @@ class UnitRows:
             images=images,
         )
 
+    def image_means(self) -> tuple[Array, Index]:
+        """(m, d) images, the mean of the unit views of each, and their classes (m,)."""
+        if self.images is None:
+            return self.take(slice(None)), self.codes
+        _, first, numbers, views = np.unique(self.images, return_index=True, return_inverse=True, return_counts=True)
+        return sum_by(numbers, self.take(slice(None)), views.size) / views[:, None], self.codes[first]
+
     def in_blocks(self) -> Iterator[tuple[slice, Array]]:
         """All rows, a block at a time."""
         for block in blocks(self.n, self.rows.shape[1], ENTRIES):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from optgeom._numerics import EPS, Array, blocks
 from optgeom.embeddings.moments.first_pass import ClassMoments
+from optgeom.embeddings.moments.unit_rows import sum_by
 
 ENTRIES = 2**21  # of a block of scores, 16 MiB
 
@@ -53,9 +54,14 @@ class Confusion:
         0 on the diagonal; nan for classes of one image and for classes without images seen.
         """
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = self._confused / self._seen[:, None]
-        found[self._counts < 2] = np.nan
-        return found
+            shares = self._confused / self._seen[:, None]
+        shares[self._counts < 2] = np.nan
+        return shares
+
+    def of_pairs(self) -> Array:
+        """(C, C) share of confused images of each pair of classes, both classes weighted alike; nan where unknown."""
+        shares = self.shares()
+        return (shares + shares.T) / 2
 
     def _add(self, images: Array, codes: npt.NDArray[np.intp]) -> None:
         # Squared distances without |z|^2, which is common to all.
@@ -67,7 +73,7 @@ class Confusion:
         tie = np.abs(difference) <= 16 * EPS
         nearer = np.where(tie, 0.5, difference > 0)
         nearer[np.arange(len(codes)), codes] = 0.0
-        np.add.at(self._confused, codes, nearer)
+        self._confused += sum_by(codes, nearer, len(self._seen))
         self._seen += np.bincount(codes, minlength=len(self._seen))
 
 

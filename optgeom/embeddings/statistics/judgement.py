@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,15 @@ from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
+from optgeom.embeddings.statistics.evidence import Evidence, Mask, by_pairs
+from optgeom.embeddings.statistics.limited_risk import LimitedRisk
 from optgeom.embeddings.statistics.pair_intervals import PairIntervals
-from optgeom.embeddings.statistics.verdict_kinds import KINDS, NAMED_CLASSES, Evidence, by_pairs, listed
+from optgeom.embeddings.statistics.saddle import Saddle
+from optgeom.embeddings.statistics.verdict_kinds import NAMED_CLASSES, listed, of_kind
 
 DEFAULT_TOLERANCE_DEG = 2.0
 DEFAULT_SLACK = 1e-3  # docs/validate.md argues it
+CONFUSED = 0.02  # of the images of a pair, from which on overlap is named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +30,7 @@ class Judgement:
 
     Attributes
     ----------
-    verdict : {"collapsed", "differs", "within-slack", "consistent", "inconclusive"}
+    verdict : {"at-a-saddle", "collapsed", "differs", "within-slack", "consistent", "inconclusive"}
     sentence : str
         The verdict in words.
     headline : str
@@ -39,7 +44,7 @@ class Judgement:
     tolerance_deg : float
         delta.
     pairs : tuple of PairDeviation
-        The pairs that decided `collapsed` or `differs`, the surest first; the first 1000 of `num_pairs`.
+        The pairs that decided `at-a-saddle`, `collapsed` or `differs`, the surest first; the first 1000 of `num_pairs`.
     num_pairs : int
     classes : tuple of (str, int)
         Classes by the number of those pairs that they are in.
@@ -52,6 +57,10 @@ class Judgement:
         Pairs that coincide, and coincide at the optimum too; the first 1000.
     spread : bool
         The median of rho is below .7. It never changes the verdict.
+    saddle : Saddle or None
+        What the test for a saddle saw, where pairs are off and the class means span fewer dimensions than the optimum.
+    limited_risk : LimitedRisk or None
+        Risk beside the best geometry found, where the embedding has too few dimensions for the optimum.
     """
 
     verdict: str
@@ -68,6 +77,8 @@ class Judgement:
     without_direction: tuple[str, ...]
     as_predicted: tuple[PairDeviation, ...]
     spread: bool
+    saddle: Saddle | None
+    limited_risk: LimitedRisk | None
 
     def as_dict(self, names: tuple[str, ...]) -> dict[str, Any]:
         """What the verdict rests on, as plain values for JSON; `names` are those of the classes."""
@@ -80,6 +91,7 @@ class Judgement:
             "without_direction": list(self.without_direction),
             "as_predicted": [[names[pair.first], names[pair.second]] for pair in self.as_predicted],
             "spread": self.spread,
+            "limited_risk": None if self.limited_risk is None else asdict(self.limited_risk),
         }
 
 
@@ -94,6 +106,9 @@ def judge(
     missing: tuple[str, ...] = (),
     own_excess: Array | None = None,
     slack: float = DEFAULT_SLACK,
+    confusion: Array | None = None,
+    find_saddle: Callable[[], Saddle] | None = None,
+    limited_risk: LimitedRisk | None = None,
 ) -> Judgement:
     """Judge a trained embedding.
 
@@ -108,8 +123,7 @@ def judge(
     tolerance_deg : float
         delta >= 0, degrees: a deviation up to which a pair counts as optimal.
     bracket : bool
-        The geometry is only the best found in too few dimensions, not a certified optimum: nothing is then consistent
-        with "the optimum".
+        The geometry is only the best found in too few dimensions: the risk decides, not single pairs.
     missing : tuple of str
         Classes of the geometry without embeddings, to be named.
     own_excess : (C, C), optional
@@ -117,7 +131,13 @@ def judge(
         angle next to the optimum inside its interval, per image of its two classes, as a share of the loss range; nan
         where it is not known. Without it every such pair counts.
     slack : float
-        Share up to which the loss hardly asks for an angle.
+        Share up to which the loss hardly asks for an angle, or up to which a risk is as good as the best found.
+    confusion : (C, C), optional
+        Share of confused images of each pair, as `confusion.Confusion.of_pairs`.
+    find_saddle : callable, optional
+        The test for a saddle, called where pairs are off.
+    limited_risk : LimitedRisk, optional
+        With a bracket, where it is known.
 
     Raises
     ------
@@ -137,28 +157,34 @@ def judge(
         missing=missing,
         own_excess=own_excess,
         slack=slack,
+        confusion=confusion,
+        find_saddle=find_saddle,
+        limited_risk=limited_risk,
     )
-    kind = next(kind for kind in KINDS if kind.applies(evidence))
+    kind = of_kind(evidence)
+    chosen = kind.pairs(evidence)
     return Judgement(
         verdict=kind.verdict,
-        sentence=kind.sentence(evidence) + _remarks(evidence),
+        sentence=kind.sentence(evidence) + _remarks(evidence, chosen),
         headline=kind.headline(evidence),
         meaning=kind.meaning,
         steps=kind.steps,
         within_deg=evidence.within_deg,
         tolerance_deg=tolerance_deg,
-        pairs=evidence.worst(kind.pairs(evidence)),
-        num_pairs=int(kind.pairs(evidence).sum()),
-        classes=by_pairs(directions.names, kind.pairs(evidence)),
+        pairs=evidence.worst(chosen),
+        num_pairs=int(chosen.sum()),
+        classes=by_pairs(directions.names, chosen),
         too_small=evidence.too_small,
         without_direction=directions.without_direction,
         as_predicted=evidence.worst(evidence.as_predicted),
         spread=evidence.spread,
+        saddle=None if bracket else evidence.saddle,
+        limited_risk=limited_risk,
     )
 
 
-def _remarks(evidence: Evidence) -> str:
-    remarks = ""
+def _remarks(evidence: Evidence, chosen: Mask) -> str:
+    remarks = _overlap(evidence, chosen)
     if evidence.spread:
         measured = f"median length of the class mean {evidence.directions.median_rho:.2f}"
         remarks += f" The images of a class are not tight ({measured}): probably not trained to convergence."
@@ -166,3 +192,25 @@ def _remarks(evidence: Evidence) -> str:
         named = listed(list(evidence.missing[:NAMED_CLASSES]), len(evidence.missing))
         remarks += f" Left out, without embeddings: {named}."
     return remarks
+
+
+def _overlap(evidence: Evidence, chosen: Mask) -> str:
+    """Of pairs that are off: does the encoder separate their images?"""
+    if evidence.confusion is None:
+        return ""
+    # Nearest means cannot tell classes apart whose means coincide, however their images lie.
+    shares = np.where(chosen & ~evidence.coincident, evidence.confusion, np.nan)
+    if np.isnan(shares).all():
+        return ""
+    first, second = np.unravel_index(int(np.nanargmax(shares)), shares.shape)
+    share = 100 * shares[first, second]
+    if share > 100 * CONFUSED:
+        names = evidence.directions.names
+        return (
+            f" Classes {names[first]} and {names[second]} are confused in {share:.0f} % of images (nearer to the mean "
+            "of the other class): the encoder does not separate them, as the free features of the theory would."
+        )
+    return (
+        f" The images of these classes are separated (at most {share:.1g} % are nearer to the mean of the other "
+        "class): not overlap, but training that has not converged or that had other settings."
+    )

@@ -6,10 +6,13 @@ a missing dimension would grow exponentially. Trained long tails sit there for
 thousands of steps, with rare look-alike classes at one point. Asked only where the optimum is rejected, on training
 images, at the de-noised Gram matrix A^ itself:
 
-1. **Rank.** r = eigenvalues of A^ above a tenth of the least non-zero one of A*; r < min(d, rank A*). N spans the
-   others.
+1. **Rank.** r = eigenvalues of A^ above a tenth of the least non-zero one of A*; r < min(d, rank A*), and more than 5 %
+   of rank A* are missing: one dimension of a hundred is a pair of classes that merged, and is named as that. N spans
+   the others.
 2. **Escape.** With D_i = sum_j G'_ij, zeta = least eigenvalue of the pencil (N' Z N, N' D N), and sd over draws of the
-   means' noise: zeta + 2 sd < -.1/C.
+   means' noise: zeta + 2 sd < -.1/C. Beyond -.5 the classes repel each other with about as much force as all others
+   together exert (-2: with nothing but it), as merged classes do at low temperatures: no training stalls there, and
+   what keeps them together is something else. (The best geometries of a rank have -.01 to -.33.)
 3. **Balance.** rel_i^2 = (Z A^ Z)_ii/D_i^2 less its noise: max rel <= .1 and max rel <= |zeta|. (Real saddles .004 to
    .023, random or early networks .15 to .7.)
 4. **Not overlap.** The escape pair p, p' is that of the largest entries of the eigenvector. The largest variance along
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +36,14 @@ import numpy.typing as npt
 from optgeom._numerics import Array
 from optgeom.embeddings.statistics.class_noise import ClassNoise
 from optgeom.errors import InvalidInputError
+from optgeom.formatting import finite
 
 DRAWS = 40
 RANK_SHARE = 0.1  # of the least non-zero eigenvalue of the optimum
 NO_EIGENVALUE = 1e-9  # times the largest: zero
 LEAST_ESCAPE = 0.1  # over C
+MOST_ESCAPE = 0.5
+FEW_MISSING = 0.05  # of the rank of the optimum
 MOST_FORCE = 0.1
 MOST_SCATTER = 0.35
 MOST_CLOSE = 0.1
@@ -56,6 +63,8 @@ class Saddle:
         Dimensions that the class means span, and those that they should.
     escape, escape_sd : float
         zeta, in units of the forces, and its standard deviation; nan where the rank is not lower.
+    least_eigenvalue : float
+        The same in units of the risk: least eigenvalue of the dual Z over the directions that the means do not span.
     force : float
         max rel, the largest force left, as a share of the forces that balance.
     classes : tuple of int
@@ -69,8 +78,32 @@ class Saddle:
     optimal_rank: int
     escape: float = np.nan
     escape_sd: float = np.nan
+    least_eigenvalue: float = np.nan
     force: float = np.nan
     classes: tuple[int, ...] = ()
+
+    @property
+    def growth(self) -> float:
+        """Rate 4 |least_eigenvalue| at which the missing eigenvalue of the Gram matrix grows.
+
+        Per unit of kappa x learning rate, as `collapse.saddles.Saddle.growth`.
+        """
+        return 4 * max(-self.least_eigenvalue, 0.0)
+
+    def as_dict(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Plain values for JSON; `names` are those of the classes."""
+        return {
+            "at_saddle": self.at_saddle,
+            "reason": self.reason,
+            "rank": self.rank,
+            "predicted_rank": self.optimal_rank,
+            "least_eigenvalue": finite(self.least_eigenvalue),
+            "growth": finite(self.growth),
+            "escape": finite(self.escape),
+            "escape_sd": finite(self.escape_sd),
+            "force": finite(self.force),
+            "classes": [names[c] for c in self.classes],
+        }
 
     def sentence(self, names: tuple[str, ...]) -> str:
         """The finding and the remedies; empty where there is no saddle."""
@@ -138,7 +171,7 @@ def saddle_test(
         return Saddle(
             at_saddle=False, reason="the class means span all dimensions", rank=rank, optimal_rank=optimal_rank
         )
-    escape, force, direction = _escape(cosines, gradient, vectors[:, : size - rank])
+    escape, least, force, direction = _escape(cosines, gradient, vectors[:, : size - rank])
     escapes, forces = _noisy(cosines, gradient, noise, size - rank, draws, seed)
     # The noise of the means looks like forces: its mean square over the draws, less what is there without, is taken
     # off.
@@ -154,6 +187,11 @@ def saddle_test(
     fewest = int(min(noise.counts[p], noise.counts[q]))
     apart = (1 - float(optimal[p, q])) / 2
     checks = (
+        (
+            optimal_rank - rank > FEW_MISSING * optimal_rank,
+            f"the class means span all but {optimal_rank - rank} of {optimal_rank} dimensions",
+        ),
+        (escape > -MOST_ESCAPE, "the loss pulls the classes apart as strongly as all forces together"),
         (escape + 2 * spread < -LEAST_ESCAPE / size, "no direction in which the loss falls beyond noise"),
         (left <= MOST_FORCE and left <= abs(escape), f"forces do not balance: {100 * left:.0f} % are left"),
         (fewest >= FEWEST_IMAGES, f"too few images in the classes that are together: {fewest}"),
@@ -169,23 +207,26 @@ def saddle_test(
         optimal_rank=optimal_rank,
         escape=escape,
         escape_sd=spread,
+        least_eigenvalue=least,
         force=left,
         classes=classes,
     )
 
 
-def _escape(cosines: Array, gradient: Callable[[Array], Array], basis: Array) -> tuple[float, Array, Array]:
-    """zeta, rel (C,) and the direction (C,) of the escape, orthogonal to the span of the means."""
+def _escape(cosines: Array, gradient: Callable[[Array], Array], basis: Array) -> tuple[float, float, Array, Array]:
+    """zeta, the least eigenvalue, rel (C,), and the direction (C,) of the escape out of the span of the means."""
     import scipy.linalg
 
     slopes = np.asarray(gradient(cosines), dtype=np.float64).copy()
     np.fill_diagonal(slopes, 0.0)
     sums = slopes.sum(axis=1)
     dual = slopes - np.diag(np.einsum("ij,ij->i", slopes, cosines))
-    values, vectors = scipy.linalg.eigh(basis.T @ dual @ basis, basis.T @ (sums[:, None] * basis))
+    inner = basis.T @ dual @ basis
+    values, vectors = scipy.linalg.eigh(inner, basis.T @ (sums[:, None] * basis))
+    least = float(np.linalg.eigvalsh(inner)[0])
     square = np.einsum("ij,jk,ki->i", dual, cosines, dual, optimize=True)
     direction = basis @ vectors[:, 0]
-    return float(values[0]), np.sqrt(np.maximum(square, 0.0)) / sums, direction / np.linalg.norm(direction)
+    return float(values[0]), least, np.sqrt(np.maximum(square, 0.0)) / sums, direction / np.linalg.norm(direction)
 
 
 def _noisy(
@@ -216,7 +257,7 @@ def _noisy(
         drawn[pairs] += change
         drawn.T[pairs] += change
         basis = np.linalg.eigh(drawn)[1][:, :missing]
-        escapes[b], forces[b], _ = _escape(drawn, gradient, basis)
+        escapes[b], _, forces[b], _ = _escape(drawn, gradient, basis)
     return escapes, forces
 
 

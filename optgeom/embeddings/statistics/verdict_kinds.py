@@ -3,6 +3,8 @@
 The first of `KINDS` that applies is given. With all intervals simultaneous and delta the
 tolerance:
 
+    at-a-saddle    some pair is off, and the class means are a critical point of lower rank (`saddle`): forces balance,
+                   yet the loss falls along a direction that the means do not span
     collapsed      a pair whose optimal angle is at least 20 degrees is certainly closer than 10
     differs        a pair deviates from its optimal angle by more than delta, sampling noise set aside (low > delta),
                    and the loss asks for that angle: the least risk at which the pair can have the angle next to the
@@ -14,143 +16,28 @@ tolerance:
                    the optimum
     inconclusive   otherwise: some classes have too few images, or there is no certified optimum to be consistent with
 
+In fewer dimensions than the optimum needs no pair is judged by itself, since other arrangements of the classes are as
+good: the risk is compared with that of the best geometry found (`limited_risk`). It differs where the interval of its
+excess lies above the slack, and is consistent where it lies below.
+
 The tolerance is there because no trained network attains the optimum: "sampling noise only" (delta = 0) is rejected by
 any large sample.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from optgeom._numerics import Array
-from optgeom.embeddings.moments.directions import Directions
-from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
-from optgeom.embeddings.statistics.pair_intervals import PairIntervals
+from optgeom.embeddings.statistics.evidence import Evidence, Mask
+from optgeom.embeddings.statistics.limited_risk import LimitedRisk
 from optgeom.formatting import short
 
-Mask = npt.NDArray[np.bool_]  # (C, C), above the diagonal: some pairs of classes
-
-APART_DEG = 20.0  # optimal angle from which on coinciding is a collapse
-TOGETHER_DEG = 10.0
-CONSISTENT_DEG = 15.0
-TIGHT_RHO = 0.7
-SHOWN_DEG = 0.05  # half of the last digit that sentences show
 NAMED_PAIRS = 3
+SHOWN_DEG = 0.05  # half of the last digit that sentences show
 NAMED_CLASSES = 5
-KEPT_PAIRS = 1000
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Evidence:
-    """What is known when a verdict is given; each kind of verdict looks at some of it."""
-
-    directions: Directions
-    intervals: PairIntervals
-    deviations: Deviations
-    beyond: Mask
-    tolerance_deg: float
-    bracket: bool
-    missing: tuple[str, ...]
-    own_excess: Array | None = None  # (C, C) least cost of each different pair; nan where it is not known
-    slack: float = 0.0
-
-    @property
-    def within_deg(self) -> float | None:
-        """X, the largest deviation that is not ruled out."""
-        interval = self.deviations.max_angle_error_ci_deg
-        return None if interval is None else interval[1]
-
-    @cached_property
-    def tested(self) -> Mask:
-        """Pairs with an interval."""
-        return np.triu(self.intervals.tested)
-
-    @cached_property
-    def coincident(self) -> Mask:
-        """Pairs that are certainly closer than 10 degrees."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.tested & (self.deviations.angles_high <= TOGETHER_DEG))
-
-    @cached_property
-    def collapsed(self) -> Mask:
-        """Coincident pairs that should be apart."""
-        return self.coincident & self.different & (self.deviations.optimal >= APART_DEG)
-
-    @cached_property
-    def different(self) -> Mask:
-        """Pairs that are off by more than the tolerance, noise and kinds of images not shown set aside."""
-        return self.tested & self.beyond
-
-    @cached_property
-    def costly(self) -> Mask:
-        """Different pairs for whose angle the loss asks: those that cost more than the slack, or an unknown amount."""
-        if self.own_excess is None:
-            return self.different
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.different & ~(self.own_excess <= self.slack))
-
-    @cached_property
-    def as_predicted(self) -> Mask:
-        """Pairs that coincide at the optimum, that are certainly closer than 15 degrees and not surely off."""
-        with np.errstate(invalid="ignore"):
-            near = self.tested & (self.deviations.angles_high <= CONSISTENT_DEG)
-        return np.asarray(near & (self.deviations.optimal <= TOGETHER_DEG) & ~self.different)
-
-    @cached_property
-    def wide(self) -> Mask:
-        """Pairs that could be off by more than 15 degrees."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.tested & (self.deviations.high > CONSISTENT_DEG))
-
-    @cached_property
-    def too_small(self) -> tuple[str, ...]:
-        """Classes of one image, then those that cause most of the uncertainty of a wide pair, by number of such pairs.
-
-        A pair whose interval is wide because its angle is really off, not because of noise, counts for neither class.
-        """
-        i, j = np.nonzero(self.wide & (self.deviations.high - self.deviations.deviation > self.deviations.deviation))
-        shares = self.intervals.shares
-        larger = np.where(shares[i, j] >= shares[j, i], i, j)
-        ordered = Counter(larger.tolist()).most_common()
-        return self.directions.singletons + tuple(self.directions.names[c] for c, _ in ordered)
-
-    @property
-    def lacking(self) -> bool:
-        """Some class has too few images or no direction, or no pair was tested."""
-        return self.within_deg is None or bool(self.too_small) or bool(self.directions.without_direction)
-
-    @property
-    def spread(self) -> bool:
-        """Whether the median of rho is small."""
-        median = self.directions.median_rho
-        return median is not None and median < TIGHT_RHO
-
-    def worst(self, chosen: Mask) -> tuple[PairDeviation, ...]:
-        """Some pairs, the most surely deviating first."""
-        return self.deviations.worst_pairs(KEPT_PAIRS, chosen)
-
-    def named(self, pair: PairDeviation) -> str:
-        """Both classes of a pair."""
-        return f"{self.directions.names[pair.first]} and {self.directions.names[pair.second]}"
-
-    def busiest(self, chosen: Mask) -> str:
-        """The class that most of several pairs have in common, as the end of a sentence."""
-        number = int(chosen.sum())
-        name, times = by_pairs(self.directions.names, chosen)[0]
-        if number < 3 or times < 2:
-            return ""
-        return f"; class {name} is in {'all' if times == number else times} of them"
-
-    def share_of_pairs(self, chosen: Mask) -> tuple[str, bool]:
-        """Subject of a headline about some pairs, and whether it is singular."""
-        number, tested = int(chosen.sum()), self.intervals.num_pairs
-        return f"{number} of {tested} pairs of classes" if tested > 1 else "The pair of classes", number == 1
 
 
 def _no_pairs(evidence: Evidence) -> Mask:
@@ -200,6 +87,17 @@ def _collapsed_headline(evidence: Evidence) -> str:
     return f"{pairs} {'has' if single else 'have'} merged, though the loss would keep them apart"
 
 
+def _at_a_saddle(evidence: Evidence) -> str:
+    assert evidence.saddle is not None
+    return evidence.saddle.sentence(evidence.directions.names) + "."
+
+
+def _at_a_saddle_headline(evidence: Evidence) -> str:
+    assert evidence.saddle is not None
+    rank, best = evidence.saddle.rank, evidence.saddle.optimal_rank
+    return f"Training has stalled: the class means span {rank} of {best} dimensions"
+
+
 def _differs(evidence: Evidence) -> str:
     number = int(evidence.costly.sum())
     parts = []
@@ -207,20 +105,16 @@ def _differs(evidence: Evidence) -> str:
         low, high = pair.ci_deg or (0.0, 0.0)
         measured = f"angle {pair.angle_deg:.1f}, between {low:.1f} and {high:.1f}; optimal {pair.optimal_deg:.1f}"
         parts.append(f"{evidence.named(pair)} ({measured})")
-    compared = "the optimum"
-    if evidence.bracket:
-        compared = "the best geometry found in so few dimensions, which is not certified"
     delta = evidence.tolerance_deg
     beyond = f"more than {delta:g} degrees beyond sampling noise" if delta else "more than sampling noise explains"
     tested = _count(evidence.intervals.num_pairs, "pair")
     subject = f"{number} of {tested} of classes {'is' if number == 1 else 'are'} off by {beyond}"
-    return f"differs from {compared}: {subject}: {listed(parts, number)}{evidence.busiest(evidence.costly)}."
+    return f"differs from the optimum: {subject}: {listed(parts, number)}{evidence.busiest(evidence.costly)}."
 
 
 def _differs_headline(evidence: Evidence) -> str:
     pairs, single = evidence.share_of_pairs(evidence.costly)
-    best = "the angle of the best geometry known in so few dimensions" if evidence.bracket else "the optimal angle"
-    return f"{pairs} {'is' if single else 'are'} not at {best}"
+    return f"{pairs} {'is' if single else 'are'} not at the optimal angle"
 
 
 def _within_slack(evidence: Evidence) -> str:
@@ -246,7 +140,7 @@ def _within_slack_headline(evidence: Evidence) -> str:
 
 
 def _is_consistent(evidence: Evidence) -> bool:
-    return not (evidence.bracket or evidence.lacking or evidence.wide.any())
+    return not (evidence.lacking or evidence.wide.any())
 
 
 def _consistent(evidence: Evidence) -> str:
@@ -275,13 +169,54 @@ def _consistent_headline(evidence: Evidence) -> str:
     return f"The class means are where the loss wants them, {seen}"
 
 
-def _uncertified(evidence: Evidence) -> str:
-    if evidence.wide.any():
-        return _inconclusive(evidence)
+def _limited_differs(evidence: Evidence) -> str:
+    assert evidence.limited_risk is not None
+    allowed = 100 * evidence.limited_risk.allowed(evidence.slack)
     return (
-        f"inconclusive: every angle is within {evidence.within_deg:.1f} degrees of the best geometry found in so few "
-        "dimensions, but that geometry is not certified to be the optimum, so there is nothing to be consistent with."
+        f"differs from the best geometry found in so few dimensions: the loss is {_percentages(evidence.limited_risk)} "
+        f"of the way from its value there to total collapse (slack {allowed:.2g} %). Other arrangements of the classes "
+        "are as good there, so that no single pair is to blame."
     )
+
+
+def _limited_consistent(evidence: Evidence) -> str:
+    assert evidence.limited_risk is not None
+    allowed = 100 * evidence.limited_risk.allowed(evidence.slack)
+    better = "better than" if evidence.limited_risk.high < -evidence.limited_risk.accuracy else "as good as"
+    return (
+        f"consistent: {better} the best geometry found in so few dimensions: the loss is "
+        f"{_percentages(evidence.limited_risk)} of the way from its value there to total collapse (slack "
+        f"{allowed:.2g} %). The arrangement of the classes may be another one."
+    )
+
+
+def _limited_unsure(evidence: Evidence) -> str:
+    risk = evidence.limited_risk
+    if risk is None:
+        return (
+            "inconclusive: in so few dimensions an embedding is judged by its risk, which needs images of every class, "
+            "and a loss that separates them."
+        )
+    return (
+        f"inconclusive: the loss is {_percentages(risk)} of the way from its value at the best geometry found in so "
+        f"few dimensions to total collapse, which may be more or less than the slack of "
+        f"{100 * risk.allowed(evidence.slack):.2g} %."
+    )
+
+
+def _percentages(risk: LimitedRisk) -> str:
+    return f"{100 * risk.excess:.2g} % ({100 * risk.low:.2g} to {100 * risk.high:.2g})"
+
+
+def _limited_headline(evidence: Evidence) -> str:
+    risk = evidence.limited_risk
+    if risk is None:
+        return "These images cannot tell: in so few dimensions the risk of all classes is needed"
+    if risk.low > risk.allowed(evidence.slack):
+        return "The class means are not as good as the best geometry known in so few dimensions"
+    if risk.high <= risk.allowed(evidence.slack):
+        return "The class means are as good as the best geometry known in so few dimensions"
+    return "These images cannot tell: the risk may be above the slack or below"
 
 
 def _inconclusive(evidence: Evidence) -> str:
@@ -315,14 +250,28 @@ def _inconclusive_headline(evidence: Evidence) -> str:
         reason = f"too few of {_classes(small)}"
     elif without:
         reason = f"the images of {_classes(without)} have no common direction"
-    elif evidence.bracket:
-        reason = "in so few dimensions no optimum is certified"
     else:
         reason = f"an angle may be off by up to {evidence.within_deg:.0f} degrees"
     return f"These images cannot tell: {reason}"
 
 
 KINDS = (
+    VerdictKind(
+        verdict="at-a-saddle",
+        applies=lambda evidence: evidence.saddle is not None and evidence.saddle.at_saddle,
+        pairs=lambda evidence: evidence.stalled,
+        sentence=_at_a_saddle,
+        headline=_at_a_saddle_headline,
+        meaning="The class means are a critical point of the loss, but not its minimum: they span fewer dimensions "
+        "than the optimum, and the loss falls along one that they do not span. Training leaves such a point very "
+        "slowly, or not at all where the encoder cannot tell these classes apart.",
+        steps=(
+            "Train with a balanced sampler for the first fifth of the steps, or at a temperature of 0.2 to 0.3, or "
+            "longer.",
+            "Look at images of the classes named: if they stay together after that, they overlap.",
+            "`optgeom solve --saddles` says which classes come apart last, and how slowly.",
+        ),
+    ),
     VerdictKind(
         verdict="collapsed",
         applies=lambda evidence: bool(evidence.collapsed.any()),
@@ -384,18 +333,6 @@ KINDS = (
     ),
     VerdictKind(
         verdict="inconclusive",
-        applies=lambda evidence: evidence.bracket and not evidence.lacking,
-        sentence=_uncertified,
-        headline=_inconclusive_headline,
-        meaning="The embedding has fewer dimensions than the optimum needs. The best geometry in so few dimensions is "
-        "not certified, so nothing can be called consistent with it.",
-        steps=(
-            "Use an embedding dimension of at least the rank that the optimum needs, or read the angles below as a "
-            "comparison, not as a test.",
-        ),
-    ),
-    VerdictKind(
-        verdict="inconclusive",
         applies=lambda evidence: True,
         sentence=_inconclusive,
         headline=_inconclusive_headline,
@@ -408,6 +345,54 @@ KINDS = (
     ),
 )
 
+# In fewer dimensions than the optimum needs.
+LIMITED_KINDS = (
+    VerdictKind(
+        verdict="differs",
+        applies=lambda evidence: (
+            evidence.limited_risk is not None
+            and evidence.limited_risk.low > evidence.limited_risk.allowed(evidence.slack)
+        ),
+        sentence=_limited_differs,
+        headline=_limited_headline,
+        meaning="The embedding has fewer dimensions than the optimum needs, and its class means are worse, by the loss "
+        "itself, than the best geometry that was found in as many.",
+        steps=(
+            "Train longer, or from another start: in few dimensions training can end in arrangements that are not the "
+            "best.",
+            "Or use an embedding dimension of at least the rank that the optimum needs.",
+        ),
+    ),
+    VerdictKind(
+        verdict="consistent",
+        applies=lambda evidence: (
+            evidence.limited_risk is not None
+            and evidence.limited_risk.high <= evidence.limited_risk.allowed(evidence.slack)
+        ),
+        sentence=_limited_consistent,
+        headline=_limited_headline,
+        meaning="The embedding has fewer dimensions than the optimum needs. By the loss itself its class means are as "
+        "good as the best geometry that was found in as many, though perhaps in another arrangement.",
+        steps=(
+            "Angles of single pairs mean little here: another run may arrange the classes in another way.",
+            "An embedding dimension of at least the rank that the optimum needs has a unique answer.",
+        ),
+    ),
+    VerdictKind(
+        verdict="inconclusive",
+        applies=lambda evidence: evidence.limited_risk is not None or not evidence.lacking,
+        sentence=_limited_unsure,
+        headline=_limited_headline,
+        meaning="The embedding has fewer dimensions than the optimum needs, and these images do not tell whether its "
+        "loss is that of the best geometry found in as many.",
+        steps=(
+            "Embed more images, of every class.",
+            "Or use an embedding dimension of at least the rank that the optimum needs.",
+        ),
+    ),
+    KINDS[-1],
+)
+
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
@@ -417,11 +402,10 @@ def _classes(names: tuple[str, ...]) -> str:
     return f"class {short(names[0], 30)}" if len(names) == 1 else f"{len(names)} classes"
 
 
-def by_pairs(names: tuple[str, ...], chosen: Mask) -> tuple[tuple[str, int], ...]:
-    """Classes by the number of the chosen pairs that they are in."""
-    number = chosen.sum(axis=0) + chosen.sum(axis=1)
-    order = np.argsort(-number, kind="stable")
-    return tuple((names[c], int(number[c])) for c in order if number[c])
+def of_kind(evidence: Evidence) -> VerdictKind:
+    """The first kind that applies."""
+    kinds = LIMITED_KINDS if evidence.bracket else KINDS
+    return next(kind for kind in kinds if kind.applies(evidence))
 
 
 def listed(parts: list[str], number: int) -> str:

@@ -28,10 +28,10 @@ def significant_bits(values: npt.NDArray[Any]) -> int:
     values : array of floats
         As they were read, before any row was divided by its norm. Whole numbers are exact: 53.
     """
-    found = np.asarray(values)
-    if found.dtype.kind != "f":
+    stored = np.asarray(values)
+    if stored.dtype.kind != "f":
         return BITS[-1]
-    flat = found.reshape(-1)
+    flat = stored.ravel(order="K")
     flat = flat[:: max(1, flat.size // LOOKED_AT)].astype(np.float64)
     mantissa = np.frexp(flat[np.isfinite(flat) & (flat != 0)])[0]
     if not mantissa.size or np.all(flat == np.rint(flat)):
