@@ -31,11 +31,12 @@ def validate(
     class_options: ClassOptions,
     loss_options: LossOptions,
     embeddings: Annotated[
-        str,
+        list[str],
         typer.Option(
             "--embeddings",
             metavar="FILE",
-            help="Rows: .npy, .npz, .pt, .safetensors, .csv, .parquet, vectors.tsv, a folder or a pattern of shards.",
+            help="Rows: .npy, .npz, .pt, .safetensors, .csv, .parquet, vectors.tsv, a folder or a pattern of shards. "
+            "Repeat it for several training seeds: they get one verdict.",
             rich_help_panel=_FILES,
         ),
     ],
@@ -149,7 +150,7 @@ def validate(
 
     with working("comparing with the optimum"):
         validation = run(
-            embeddings,
+            embeddings if len(embeddings) > 1 else embeddings[0],
             None if class_options.labels is None else str(class_options.labels),
             tolerance_deg=tolerance_deg,
             slack=slack,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -12,12 +13,14 @@ from rich.text import Text
 
 from optgeom.embeddings.metrics.metric import Metric
 from optgeom.embeddings.result import Validation
+from optgeom.embeddings.statistics.saddle import Saddle
 from optgeom.formatting import short
 from optgeom_cli.output import page, summary_table
 
 SHOWN_PAIRS = 5
 SHOWN_CLASSES = 8
 SHOWN_NAMES = 5
+_CONFUSED_WIDTH = 72  # from which on the share of confused images fits beside a pair
 _BESIDE = {"CDNV": 68, "accuracy": 79, "CAC": 90}  # columns, and from which width on names fit beside them
 
 
@@ -30,7 +33,7 @@ def report(validation: Validation, files: Mapping[str, Path]) -> None:
         out.print()
         out.print(summary_table([*_summary(validation), *written]))
         out.print()
-        out.print(_pairs(validation))
+        out.print(_pairs(validation, out.width))
         out.print()
         out.print(_classes(validation, out.width))
 
@@ -41,6 +44,9 @@ def _summary(validation: Validation) -> Iterable[tuple[str, str]]:
     room = f"{validation.num_classes} classes in {validation.dim} dimensions"
     yield "Embeddings", f"{validation.embeddings_from}: {number} of {room}"
     yield "Optimum", f"{validation.optimum_from}; {validation.geometry.loss.words()}"
+    if validation.seeds is not None:
+        for source, verdict in zip(validation.seeds.sources, validation.seeds.verdicts, strict=True):
+            yield "Seed", f"{source}: {verdict}"
     error, reach = validation.max_angle_error_deg, validation.max_angle_error_ci_deg
     if error is not None and reach is not None:
         yield (
@@ -52,6 +58,10 @@ def _summary(validation: Validation) -> Iterable[tuple[str, str]]:
     r2 = validation.metrics["class_r2"]
     yield "Class r2", _value(r2)
     yield "Excess risk", _excess(validation)
+    yield from _allowed(validation)
+    saddle = validation.saddle
+    if saddle is not None and not math.isnan(saddle.least_eigenvalue):
+        yield "Dimensions", _dimensions(saddle)
     for metric in validation.metrics.values():
         if metric.heading and metric.value is not None:
             yield metric.heading, _value(metric)
@@ -67,6 +77,35 @@ def _summary(validation: Validation) -> Iterable[tuple[str, str]]:
         yield "As predicted", f"{first} and {second} coincide, also at the optimum"
     for note in validation.notes:
         yield "Note", note
+
+
+def _allowed(validation: Validation) -> Iterable[tuple[str, str]]:
+    """What the loss allows the worst pair at the excess of all angles together."""
+    near = validation.ranges
+    if near is None or near.excess <= 0:
+        return
+    pair = validation.worst_pairs(1)[0]
+    place = pair.first, pair.second
+    if not near.exact[place]:
+        return
+    first, second = (short(validation.names[c]) for c in place)
+    yield (
+        "Loss allows",
+        f"at this excess, {first} and {second} any angle from {near.closest[place]:.1f} to {near.farthest[place]:.1f} "
+        f"degrees; to fix theirs to {near.tolerance_deg:g} degrees the loss of their images must come within "
+        f"{100 * near.slack_needed[place]:.2g} % of its floor",
+    )
+
+
+def _dimensions(saddle: Saddle) -> str:
+    spanned = f"the class means span {saddle.rank} of {saddle.optimal_rank}"
+    if not saddle.at_saddle:
+        return f"{spanned}; not a saddle: {saddle.reason}"
+    return (
+        f"{spanned}; least eigenvalue of the dual {saddle.least_eigenvalue:.2g}: a missing one grows like "
+        f"exp({saddle.growth:.2g} kappa s), s the sum of learning rates (kappa: 1000 to 3000 in small networks with "
+        "Adam)"
+    )
 
 
 def _worst(validation: Validation) -> Iterable[tuple[str, str]]:
@@ -122,13 +161,21 @@ def _table(title: str, columns: Iterable[tuple[str, bool]]) -> Table:
     return table
 
 
-def _pairs(validation: Validation) -> Table:
+def _confused(validation: Validation, first: int, second: int) -> str:
+    share = None if validation.confusion is None else validation.confusion[first, second]
+    return "n/a" if share is None or math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def _pairs(validation: Validation, width: int) -> Table:
     columns = (("class", False), ("class", False), ("angle", True), ("optimal", True), ("off by (degrees)", True))
-    table = _table(f"Worst pairs (of {validation.intervals.num_pairs})", columns)
+    beside = width >= _CONFUSED_WIDTH
+    more = (("confused", True),) if beside else ()
+    table = _table(f"Worst pairs (of {validation.intervals.num_pairs})", (*columns, *more))
     for pair in validation.worst_pairs(SHOWN_PAIRS):
         low, high = pair.deviation_ci or (None, None)
         cells = (f"{pair.angle_deg:.1f}", f"{pair.optimal_deg:.1f}", _interval(pair.deviation, low, high))
-        table.add_row(_class(validation.names[pair.first]), _class(validation.names[pair.second]), *cells)
+        confused = (_confused(validation, pair.first, pair.second),) if beside else ()
+        table.add_row(_class(validation.names[pair.first]), _class(validation.names[pair.second]), *cells, *confused)
     return table
 
 

@@ -50,6 +50,7 @@ def assess(
     tolerance_deg: float,
     slack: float,
     unseen_share: float,
+    alpha: float,
     missing: tuple[str, ...],
     seed: int,
 ) -> Assessment:
@@ -65,6 +66,8 @@ def assess(
         Rows in which rare classes are not lost, of the same classes.
     tolerance_deg, slack, unseen_share : float
         As in `validate`.
+    alpha : float
+        Probability that any pair of a true optimum is called off.
     missing : tuple of str
         Classes of the geometry without embeddings.
     seed : int
@@ -74,7 +77,7 @@ def assess(
     directions = class_directions(collected.moments)
     noise = _noise(collected, directions)
     rounding = rounding_angle(collected.bits)
-    intervals = pair_intervals(directions, noise, optimal, unseen=unseen_share, rounding=rounding)
+    intervals = pair_intervals(directions, noise, optimal, alpha=alpha, unseen=unseen_share, rounding=rounding)
     null = null_intervals(directions, noise, intervals, optimal, rounding=rounding, seed=seed)
     deviation = deviations(intervals, optimal)
     off = beyond(null, optimal, tolerance_deg)

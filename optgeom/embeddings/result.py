@@ -10,6 +10,7 @@ from optgeom._numerics import Array, freeze
 from optgeom.embeddings.metrics.metric import Metric
 from optgeom.embeddings.moments.directions import Directions
 from optgeom.embeddings.moments.unit_rows import NormSpread
+from optgeom.embeddings.seeds import Seeds
 from optgeom.embeddings.statistics.deviation import Deviations, PairDeviation
 from optgeom.embeddings.statistics.excess_risk import ExcessRisk
 from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, Judgement
@@ -115,6 +116,9 @@ class Validation:
     reference : ReferenceTest or None
         The optimum beside the balanced simplex, all angles at once; None without a certified optimum, without two
         classes of images enough, or in fewer dimensions than a simplex needs.
+    seeds : Seeds or None
+        Where several embeddings were given: the verdict on each, and the spread between them. Everything else is then
+        that of the seed with the gravest verdict.
     own_counts : bool
         The proportions are those of the embeddings themselves, since the training counts were not given.
     matching : {"names", "hungarian"}
@@ -155,6 +159,7 @@ class Validation:
     confusion: Array | None = None
     ranges: PairRanges | None = None
     reference: ReferenceTest | None = None
+    seeds: Seeds | None = None
     own_counts: bool = False
     matching: str = "names"
     matched: Mapping[str, str] = field(default_factory=dict)
@@ -229,16 +234,9 @@ class Validation:
             "reference_verdict": None if self.reference is None else self.reference.verdict,
             "reference": None if self.reference is None else self.reference.as_dict(),
             "saddle": None if self.saddle is None else self.saddle.as_dict(self.names),
-            "pairs": [
-                {
-                    **pair.as_dict(self.names),
-                    "own_excess": _entry(self.own_excess, pair),
-                    **self._range(pair),
-                    "confusion": _entry(self.confusion, pair),
-                }
-                for pair in self.worst_pairs(pairs)
-            ],
+            "pairs": [{**pair.as_dict(self.names), **self.pair_evidence(pair)} for pair in self.worst_pairs(pairs)],
             "num_pairs": self.intervals.num_pairs,
+            "seeds": None if self.seeds is None else self.seeds.as_dict(),
             "per_class": [row.as_dict() for row in self.classes],
             "metrics": {name: metric.as_dict() for name, metric in self.metrics.items()},
             "ignored": dict(self.ignored),
@@ -266,13 +264,24 @@ class Validation:
             "seconds": self.seconds,
         }
 
-    def _range(self, pair: PairDeviation) -> dict[str, Any]:
+    def pair_evidence(self, pair: PairDeviation) -> dict[str, float | bool | None]:
+        """What is known of one pair beside its angle; None where it is not.
+
+        Returns
+        -------
+        dict
+            own_excess, slack_needed (shares of the loss range, per image of the two classes), closest_deg, farthest_deg
+            (allowed at the excess of all angles together), exact (these three are bounds, not second order), and
+            confusion (share of images).
+        """
         near = self.ranges
         return {
+            "own_excess": _entry(self.own_excess, pair),
             "slack_needed": None if near is None else _entry(near.slack_needed, pair),
             "closest_deg": None if near is None else _entry(near.closest, pair),
             "farthest_deg": None if near is None else _entry(near.farthest, pair),
             "exact": None if near is None else bool(near.exact[pair.first, pair.second]),
+            "confusion": _entry(self.confusion, pair),
         }
 
     def _optimum(self) -> dict[str, Any]:

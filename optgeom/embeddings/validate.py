@@ -27,8 +27,9 @@ from optgeom.embeddings.readers.in_memory import as_source
 from optgeom.embeddings.readers.open import open_embeddings
 from optgeom.embeddings.reference import Reference, ReferenceChoice, choose_reference
 from optgeom.embeddings.result import Validation
+from optgeom.embeddings.seeds import several_seeds, validate_seeds
 from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLERANCE_DEG
-from optgeom.embeddings.statistics.pair_intervals import UNSEEN, checked_unseen
+from optgeom.embeddings.statistics.pair_intervals import ALPHA, UNSEEN, checked_unseen
 from optgeom.embeddings.statistics.pair_ranges import EXACT_PAIRS, PairRanges, pair_ranges
 from optgeom.embeddings.summary import class_rows, grouped_rows, notes_on_rows, repeated_rows
 from optgeom.errors import InvalidInputError
@@ -77,11 +78,12 @@ def validate(
 
     Parameters
     ----------
-    embeddings : array (n, d) or (n, V, d), tensor, path, iterable of batches, or Source
+    embeddings : array (n, d) or (n, V, d), tensor, path, iterable of batches, Source, or a list of several of them
         As in `embeddings.readers.in_memory.as_source` and `embeddings.readers.open.open_embeddings`: V views of an
-        image; a memory map; batches (X, y) or (X, y, groups), those of a generator being read once.
+        image; a memory map; batches (X, y) or (X, y, groups), those of a generator being read once. A list of paths,
+        arrays or tensors holds one embedding per training seed: they get one verdict (`embeddings.seeds`).
     labels : array-like of shape (n,), or path, optional
-        Where the embeddings do not hold them.
+        Where the embeddings do not hold them. Several embeddings have the same labels, or a list of one per seed.
     geometry : Geometry or path, optional
         The optimum, of the training classes. Where its rank exceeds d it is solved again in d dimensions.
     classes : ClassDistribution, optional
@@ -98,7 +100,7 @@ def validate(
     unseen_share : float
         In [0, 1): share of a class that may be of a kind that its images do not show. 0 takes the images to show all.
     group_ids : array-like of shape (n,), or path, optional
-        Id of the image that a row is a view of.
+        Id of the image that a row is a view of; of every seed.
     ignore_labels : int, str, or sequence of them
         Labels to leave out, such as -1.
     ignore_extra : bool
@@ -137,6 +139,37 @@ def validate(
     The statistics are derived in `embeddings.statistics`; formulas and sources of the metrics are in
     `embeddings.metrics`. A page for people: `optgeom.plotting.validation_report.write_report`.
     """
+    if several_seeds(embeddings):
+        arguments = {name: value for name, value in locals().items() if name not in ("embeddings", "labels")}
+        return validate_seeds(embeddings, labels, _validate, arguments)
+    return _validate(**locals())
+
+
+def _validate(
+    embeddings: Any,
+    labels: Any,
+    geometry: Any,
+    *,
+    classes: ClassDistribution | None,
+    loss: Loss | None,
+    tolerance_deg: float,
+    slack: float,
+    unseen_share: float,
+    group_ids: Any,
+    ignore_labels: int | str | Sequence[int | str],
+    ignore_extra: bool,
+    match: str,
+    sampler_power: float,
+    label_column: str | None,
+    vector_column: str | None,
+    group_column: str | None,
+    workers: int,
+    dask: Any,
+    batch_rows: int | None,
+    seed: int,
+    alpha: float = ALPHA,
+) -> Validation:
+    """One embedding."""
     began = time.perf_counter()
     tolerance_deg = _checks.real(
         "tolerance_deg", tolerance_deg, at_least=0.0, hint="degrees; 2 is usual, 0 asks for sampling noise only"
@@ -156,7 +189,7 @@ def validate(
     source = _opened(embeddings, labels, group_ids, columns)
     reader = _Reader(source, _ignored(ignore_labels), workers, dask, batch_rows, seed)
     compared = _compared(reader, choice, match, ignore_extra)
-    return _validation(reader, compared, _Options(tolerance_deg, slack, unseen_share), match, began)
+    return _validation(reader, compared, _Options(tolerance_deg, slack, unseen_share, alpha), match, began)
 
 
 @dataclass(frozen=True)
@@ -166,6 +199,7 @@ class _Options:
     tolerance_deg: float
     slack: float
     unseen_share: float
+    alpha: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,6 +338,7 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
         tolerance_deg=options.tolerance_deg,
         slack=options.slack,
         unseen_share=options.unseen_share,
+        alpha=options.alpha,
         missing=compared.missing,
         seed=reader.seed,
     )

@@ -28,6 +28,7 @@ MOST_CELLS = 240  # rows of a map: about what a page has pixels for; beyond, a c
 EXTREMES = 0.02
 BARS = 400  # pairs up to which every interval is drawn
 POINTS = 6000  # pairs up to which every pair is a point; beyond, the picture shows how many there are
+COLUMNS = 40  # over which the allowed angles of more pairs are averaged
 WORST = 150  # intervals drawn where there are more pairs than `BARS`
 NARROW_DEG = 0.5  # optimal angles that differ less than this are one column: spread sideways, or they hide each other
 # Translucent where the angle is that of the simplex: the ground of the page, whatever its colour, is the middle of the
@@ -143,7 +144,10 @@ def _name_classes(validation: Validation, order: npt.NDArray[np.intp], axes: Axe
 
 
 def plot_angle_scatter(validation: Validation, *, axes: Axes | None = None) -> Axes:
-    """Learned against optimal angle of every pair with its interval, orange where they differ, and the tolerance."""
+    """Learned against optimal angle of every pair with its interval, orange where they differ.
+
+    Behind them the tolerance, and what the loss allows each pair at the excess of all angles together.
+    """
     axes = axes or figures.new_axes()
     pairs = _TestedPairs(validation)
     best, learned = pairs.optimal, pairs.learned
@@ -167,6 +171,7 @@ def plot_angle_scatter(validation: Validation, *, axes: Axes | None = None) -> A
         edge, line - delta, line + delta, color=GREY, alpha=0.3, linewidth=0, label=f"tolerance, {delta:g}°"
     )
     axes.plot(edge, line, color=GREY, linestyle="--", linewidth=1)
+    pairs.draw_allowed(axes, place, np.zeros_like(best))
     pairs.draw(axes, place, learned, pairs.low_angle, pairs.high_angle)
     axes.set_xlim(low, high)
     axes.set_ylabel("learned angle (degrees)")
@@ -185,6 +190,7 @@ def plot_angle_errors(validation: Validation, *, axes: Axes | None = None) -> Ax
     axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
     place = counts * np.exp(_sideways(counts))
     error, low, high = (angle - pairs.optimal for angle in (pairs.learned, pairs.low_angle, pairs.high_angle))
+    pairs.draw_allowed(axes, place, pairs.optimal)
     pairs.draw(axes, place, error, low, high, by_size=True)
     if counts.size:
         figures.logarithmic(axes, "x", float(place.min()) / 1.2, float(place.max()) * 1.2)
@@ -220,6 +226,31 @@ class _TestedPairs:
         self.smaller = np.minimum(counts[i], counts[j])
         self.surely = deviations.low[i, j]
         self.different = self.surely > validation.tolerance_deg
+        near = validation.ranges
+        self.allowed = (near.closest[i, j], near.farthest[i, j]) if near is not None and near.excess > 0 else None
+        self.excess = 0.0 if near is None else near.excess
+
+    def draw_allowed(self, axes: Axes, x: Array, baseline: Array) -> None:
+        """What the loss allows each pair, above `baseline`, as a bar; of many pairs, the median over neighbours in x.
+
+        The axis keeps to the points: at low temperatures the loss allows nearly everything.
+        """
+        if self.allowed is None or not np.isfinite(self.allowed[0]).any():
+            return
+        ends = np.stack([self.low_angle - baseline, self.high_angle - baseline, self.learned - baseline])
+        margin = 0.08 * max(float(np.ptp(ends)), 2.0)
+        axes.set_ylim(float(ends.min()) - margin, float(ends.max()) + margin)
+        low, high = self.allowed[0] - baseline, self.allowed[1] - baseline
+        known = np.flatnonzero(np.isfinite(low))
+        look: dict[str, Any] = {"color": BLUE, "alpha": 0.16, "zorder": 0.5}
+        text = f"allowed at this excess, {100 * self.excess:.2g} %"
+        if known.size <= BARS:
+            axes.vlines(x[known], low[known], high[known], linewidth=5, label=text, **look)
+            return
+        parts = np.array_split(known[np.argsort(x[known], kind="stable")], COLUMNS)
+        middle = [float(np.median(x[part])) for part in parts]
+        lowest, highest = ([float(np.median(end[part])) for part in parts] for end in (low, high))
+        axes.fill_between(middle, lowest, highest, linewidth=0, label=text, **look)
 
     def draw(self, axes: Axes, x: Array, y: Array, low: Array, high: Array, by_size: bool = False) -> None:
         """Points and intervals; of very many, their density (in the logarithm of sizes) and the worst."""

@@ -92,7 +92,7 @@ def render_report(validation: Validation) -> str:
         ],
         shown=SHOWN_CLASSES,
         most=MOST_CLASSES,
-        pairs=validation.worst_pairs(SHOWN_PAIRS),
+        pairs=[(pair, validation.pair_evidence(pair)) for pair in validation.worst_pairs(SHOWN_PAIRS)],
         metrics=list(_metrics(validation)),
         facts=_facts(validation),
         lists=_lists(validation),
@@ -105,6 +105,12 @@ def _markup(svg: str) -> Any:
     import markupsafe
 
     return markupsafe.Markup(svg)
+
+
+_ALLOWED = (
+    "Broad light bars: the angles that geometries with the same excess risk have (the direction term above), each pair "
+    "by itself. Where they are long the loss hardly asks for the angle."
+)
 
 
 def _pictures(validation: Validation) -> list[dict[str, str]]:
@@ -137,7 +143,8 @@ def _pictures(validation: Validation) -> list[dict[str, str]]:
             CHART_SIZE,
             f"Learned against optimal angle of {many}",
             "A pair on the dashed line has its optimal angle. Bars are intervals that hold for all pairs at once; "
-            "orange pairs are off by more than the tolerance, noise set aside.",
+            "orange pairs are off by more than the tolerance, noise set aside. "
+            + ("" if validation.ranges is None else _ALLOWED),
         ),
         (
             "errors",

@@ -198,7 +198,7 @@ def test_reasons_in_words():
     names = tuple("abcdefghij")
     sentence = found.sentence(names)
     assert sentence.startswith(
-        "at a saddle: the class means span 8 of 9 dimensions; classes j and i have not come apart;"
+        "at a saddle: the class means span 8 of 9 dimensions; classes j and i lack a dimension of their own; forces"
     )
     rows[9] = rows[9][:4]
     assert asked(rows).reason == "too few images in the classes that are together: 4"

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 from helpers.command_line import parsed, run
-from helpers.simulated import long_tail, means_of, sample, unit
+from helpers.simulated import long_tail, means_of, sample, turned, unit
 
 import optgeom as og
 
@@ -246,3 +246,83 @@ def test_command_line_says_what_it_saw(tmp_path):
     assert {"slack_needed", "closest_deg", "farthest_deg", "confusion", "own_excess"} <= set(found["pairs"][0])
     text = run("validate", *arguments).stdout
     assert "At a saddle: the class means span 8 of 9 dimensions" in " ".join(text.split())
+
+
+# --- several seeds
+
+
+def test_several_seeds_get_one_verdict_and_their_spread():
+    """Two seeds at the optimum and one with a class turned by ten degrees; spread of the angles as numpy has it."""
+    counts = [400, 300, 200]
+    geometry = og.solve(og.ClassDistribution.from_counts(counts), LOSS)
+    means = means_of(np.array(geometry.gram), 8, np.random.default_rng(0))
+    moved, _ = turned(means, 12)
+    embeddings = []
+    for seed, points in enumerate((means, moved, means)):
+        rows, labels = drawn(points @ points.T, counts, [12, seed], dim=8)
+        embeddings.append(rows)
+    found = og.validate(embeddings, labels, geometry)
+    assert found.seeds.verdicts == ("consistent", "differs", "consistent")
+    assert (found.seeds.worst, found.verdict) == (1, "differs")
+    assert found.sentence.startswith(
+        "differs: 3 seeds: differs in 1, consistent in 2. Between seeds an angle varies by "
+    )
+    alone = [og.validate(rows, labels, geometry) for rows in embeddings]
+    angles = np.stack([one.deviations.angles for one in alone])
+    np.testing.assert_allclose(found.seeds.sd_deg, angles.std(axis=0, ddof=1), atol=1e-9)
+    np.testing.assert_allclose(found.seeds.mean_deg, angles.mean(axis=0), atol=1e-9)
+    upper = np.triu_indices(3, 1)
+    assert found.seeds.spread_deg == pytest.approx(np.sqrt(np.mean(found.seeds.sd_deg[upper] ** 2)))
+    assert found.seeds.spread_deg > 3 * found.seeds.noise_deg
+    # Intervals hold for all seeds together, so each is wider than alone.
+    assert found.intervals.alpha == pytest.approx(0.05 / 3)
+    assert np.all(found.intervals.upper[upper] > alone[1].intervals.upper[upper])
+    content = found.as_dict()
+    assert content["seeds"]["worst"] == 1
+    assert content["seeds"]["pairs"][0]["sd_deg"] == pytest.approx(np.nanmax(found.seeds.sd_deg[upper]))
+
+
+def test_noise_between_seeds_is_the_standard_error():
+    """Forty embeddings of one population: their spread is what each says of its own noise."""
+    counts = [300, 200, 100]
+    geometry = og.solve(og.ClassDistribution.from_counts(counts), LOSS)
+    embeddings = []
+    means = means_of(np.array(geometry.gram), 8, np.random.default_rng(0))
+    for seed in range(40):
+        rng = np.random.default_rng([13, seed])
+        embeddings.append(np.concatenate(sample(means, counts, 0.5, np.eye(8) / 8**0.5, rng)))
+    labels = np.repeat(np.arange(3), counts)
+    found = og.validate(embeddings, labels, geometry)
+    assert found.seeds.spread_deg == pytest.approx(found.seeds.noise_deg, rel=0.2)
+    assert found.verdict == "consistent"
+
+
+def test_seeds_from_files_on_the_command_line(tmp_path):
+    counts = [300, 200, 100]
+    arguments = ["--counts", "300,200,100", "--temperature", "0.5"]
+    geometry = og.solve(og.ClassDistribution.from_counts(counts), LOSS)
+    for seed in range(2):
+        rows, labels = drawn(geometry.gram, counts, [14, seed])
+        np.savez(tmp_path / f"seed{seed}.npz", embeddings=rows, labels=labels)
+        arguments += ["--embeddings", tmp_path / f"seed{seed}.npz"]
+    found = parsed(run("validate", *arguments, "--json"))
+    assert [one["verdict_kind"] for one in found["seeds"]["verdicts"]] == ["consistent", "consistent"]
+    assert found["seeds"]["verdicts"][1]["embeddings_from"].endswith("seed1.npz")
+    assert "2 seeds: consistent in 2." in " ".join(run("validate", *arguments).stdout.split())
+    again = og.validate([tmp_path / "seed0.npz", tmp_path / "seed1.npz"], geometry=geometry)
+    assert again.as_dict()["seeds"]["spread_deg"] == pytest.approx(found["seeds"]["spread_deg"])
+
+
+def test_labels_of_seeds():
+    counts = [30, 20]
+    geometry = og.solve(og.ClassDistribution.from_counts(counts), LOSS)
+    rows, labels = drawn(geometry.gram, counts, 15)
+    order = np.random.default_rng(0).permutation(50)
+    found = og.validate([rows, rows[order]], [labels, labels[order]], geometry)
+    assert found.seeds.spread_deg == pytest.approx(0, abs=1e-6)
+    with pytest.raises(og.InvalidInputError, match="`labels` must be those of all seeds, or one per seed; got 3 for 2"):
+        og.validate([rows, rows], [labels] * 3, geometry)
+    others = np.where(labels == 0, 0, 2)
+    both = og.solve(og.ClassDistribution.from_counts({"0": 30, "1": 20, "2": 20}), LOSS)
+    with pytest.raises(og.InvalidInputError, match="two classes in common at least; got 1"):
+        og.validate([rows, rows], [labels, others], both)

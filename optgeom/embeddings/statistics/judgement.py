@@ -196,7 +196,8 @@ def _remarks(evidence: Evidence, chosen: Mask) -> str:
 
 def _overlap(evidence: Evidence, chosen: Mask) -> str:
     """Of pairs that are off: does the encoder separate their images?"""
-    if evidence.confusion is None:
+    at_saddle = evidence.saddle is not None and evidence.saddle.at_saddle  # which has asked for overlap itself
+    if evidence.confusion is None or at_saddle:
         return ""
     # Nearest means cannot tell classes apart whose means coincide, however their images lie.
     shares = np.where(chosen & ~evidence.coincident, evidence.confusion, np.nan)

@@ -68,8 +68,11 @@ class Saddle:
     force : float
         max rel, the largest force left, as a share of the forces that balance.
     classes : tuple of int
-        Positions of the classes that have not come apart: the entries of the escape direction above half of the
+        Positions of the classes that lack a dimension: the entries of the escape direction above half of the
         largest, the largest first, at least two. Empty where the rank is not lower.
+    together : bool
+        Whether the first two of them are closer than at the optimum, as merged classes are; in the best geometry of a
+        rank they can also be farther apart, on one line of too few.
     """
 
     at_saddle: bool
@@ -81,6 +84,7 @@ class Saddle:
     least_eigenvalue: float = np.nan
     force: float = np.nan
     classes: tuple[int, ...] = ()
+    together: bool = True
 
     @property
     def growth(self) -> float:
@@ -111,9 +115,10 @@ class Saddle:
             return ""
         shown = [names[c] for c in self.classes]
         listed = ", ".join(shown[:-1]) + " and " + shown[-1]
+        state = "have not come apart" if self.together else "lack a dimension of their own"
         return (
-            f"at a saddle: the class means span {self.rank} of {self.optimal_rank} dimensions; classes {listed} have "
-            f"not come apart; forces balance within {100 * self.force:.0f} %, yet the loss falls along an unopened "
+            f"at a saddle: the class means span {self.rank} of {self.optimal_rank} dimensions; classes {listed} "
+            f"{state}; forces balance within {100 * self.force:.2g} %, yet the loss falls along an unopened "
             "direction. Training has stalled, or the encoder cannot tell these classes apart (remedies: a balanced "
             "sampler first, a temperature of 0.2 to 0.3, longer training; still together after that: overlap)"
         )
@@ -210,6 +215,7 @@ def saddle_test(
         least_eigenvalue=least,
         force=left,
         classes=classes,
+        together=float(cosines[p, q]) > float(optimal[p, q]),
     )
 
 

@@ -380,7 +380,10 @@ LIMITED_KINDS = (
     ),
     VerdictKind(
         verdict="inconclusive",
-        applies=lambda evidence: evidence.limited_risk is not None or not evidence.lacking,
+        applies=lambda evidence: (
+            evidence.limited_risk is not None
+            or (evidence.within_deg is not None and not evidence.directions.without_direction)
+        ),
         sentence=_limited_unsure,
         headline=_limited_headline,
         meaning="The embedding has fewer dimensions than the optimum needs, and these images do not tell whether its "
