@@ -395,7 +395,7 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
 
 def _pair_ranges(geometry: Geometry, assessment: Assessment, excess: float | None) -> PairRanges | None:
     """At the excess of all angles together: exactly for pairs that are off, or for the first ones where none is."""
-    chosen = assessment.deviations.worst_pairs(EXACT_PAIRS, assessment.beyond & np.triu(assessment.intervals.tested))
+    chosen = assessment.deviations.worst_pairs(EXACT_PAIRS[0], assessment.beyond & np.triu(assessment.intervals.tested))
     chosen = chosen or assessment.deviations.worst_pairs(SHOWN_PAIRS)
     # An excess is known only where every class of the geometry is there: positions are the same in both.
     pairs = [(pair.first, pair.second) for pair in chosen]

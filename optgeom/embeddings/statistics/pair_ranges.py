@@ -18,8 +18,11 @@ from optgeom.collapse.paired_optimum import PairedOptimum
 from optgeom.collapse.ranges import ranges, slack_needed
 from optgeom.geometry import Geometry
 
-EXACT_PAIRS = 20
-EXACT_COSTLY = 5  # of losses whose rows are expectations over batches, which cost ten times as much
+# Pairs that are solved exactly, for up to `FEW_CLASSES` and beyond: a validation is to take at most 1.5 times as long
+# as without ranges. Losses whose rows are expectations over batches cost ten times as much per pair.
+FEW_CLASSES = 30
+EXACT_PAIRS = (20, 5)
+EXACT_COSTLY = (5, 2)
 SMALLEST_EXCESS = 1e-12  # a share of the loss range: below, every range is the optimum itself
 SMALLEST_TOLERANCE = 1e-3  # degrees
 
@@ -83,7 +86,8 @@ def pair_ranges(
     share, tolerance = max(excess, SMALLEST_EXCESS), max(tolerance_deg, SMALLEST_TOLERANCE)
     closest, farthest, slack = _second_order(optimum, share, tolerance)
     exact = np.zeros(closest.shape, dtype=bool)
-    chosen = pairs[: EXACT_PAIRS if "log-sum" in optimum.program.gives else EXACT_COSTLY]
+    number = EXACT_PAIRS if "log-sum" in optimum.program.gives else EXACT_COSTLY
+    chosen = pairs[: number[geometry.num_classes > FEW_CLASSES]]
     if chosen:
         solved = ranges(geometry, slack=share, own=False, pairs=chosen).pairs
         needed = slack_needed(geometry, tolerance_deg=tolerance, pairs=chosen).pairs
