@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from helpers.command_line import parsed, run
@@ -9,6 +11,7 @@ from helpers.reference import simplex
 
 import optgeom as og
 
+ROOT = Path(__file__).resolve().parents[2]
 COUNTS = [5000, 1500, 400, 100]
 
 
@@ -72,6 +75,24 @@ def test_two_merged_rare_classes_are_named_at_every_temperature(tau):
     assert found.verdict in ("collapsed", "differs")
     named = {frozenset((geometry.names[pair.first], geometry.names[pair.second])) for pair in found.judgement.pairs}
     assert frozenset(("98", "99")) in named
+
+
+@pytest.mark.parametrize("tau", [0.07, 0.1, 0.2, 0.5])
+def test_costs_on_the_page_that_argues_the_default(tau):
+    """docs/validate.md, first profile: each cost is that of the range that ends at this angle."""
+    page = (ROOT / "docs/validate.md").read_text(encoding="utf-8")
+    table = page[page.index("| cifar10-lt:100, .07 |") :].splitlines()[:4]
+    row = next(row.split("|") for row in table if float(row.split("|")[1].split(",")[-1]) == tau)
+    geometry = og.solve(og.ClassDistribution.from_profile("cifar10-lt:100"), og.SupCon(temperature=tau))
+    for pair, cells in (((8, 9), row[2:7]), ((0, 1), row[7:12])):
+        optimum = np.degrees(np.arccos(geometry.cosine(*pair)))
+        assert float(cells[0].strip().rstrip("°")) == pytest.approx(optimum, abs=0.06)
+        for less, cost in zip((2, 5, 10), cells[1:4], strict=True):
+            near = og.ranges(geometry, slack=float(cost), pairs=[pair]).pairs[0]
+            assert near.closest_deg == pytest.approx(optimum - less, rel=0, abs=0.06 * less)
+        merged = og.ranges(geometry, slack=1.05 * float(cells[4]), pairs=[pair]).pairs[0]
+        apart = og.ranges(geometry, slack=0.95 * float(cells[4]), pairs=[pair]).pairs[0]
+        assert merged.closest_deg == 0 < apart.closest_deg
 
 
 def test_command_line(tmp_path):
