@@ -243,7 +243,7 @@ class _TestedPairs:
         low, high = self.allowed[0] - baseline, self.allowed[1] - baseline
         known = np.flatnonzero(np.isfinite(low))
         look: dict[str, Any] = {"color": BLUE, "alpha": 0.16, "zorder": 0.5}
-        text = f"allowed at this excess, {100 * self.excess:.2g} %"
+        text = f"allowed at {100 * self.excess:.2g} %"
         if known.size <= BARS:
             axes.vlines(x[known], low[known], high[known], linewidth=5, label=text, **look)
             return

@@ -108,7 +108,7 @@ def _markup(svg: str) -> Any:
 
 
 _ALLOWED = (
-    "Broad light bars: the angles that geometries with the same excess risk have (the direction term above), each pair "
+    "Broad light bars: the angles allowed at the same excess risk (the direction term above), each pair "
     "by itself. Where they are long the loss hardly asks for the angle."
 )
 
