@@ -128,7 +128,7 @@ def assess(
 
 def _noise(collected: Collected, directions: Directions) -> ClassNoise:
     """Rows of the sample stand in for covariances that are too large."""
-    sample = collected.samples[0]
-    needed = collected.within.full is None and not sample.has_views
-    rows = sample.take(slice(None)) if needed else None
-    return class_noise(directions, collected.within, rows=rows, codes=sample.codes if needed else None)
+    if collected.within.full is not None:
+        return class_noise(directions, collected.within)
+    rows, codes = collected.samples[0].image_means()
+    return class_noise(directions, collected.within, rows=rows, codes=codes)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from optgeom.embeddings.measures import Embedding
 from optgeom.embeddings.moments.collect import Collected
 from optgeom.embeddings.moments.unit_rows import UnitRows
 from optgeom.embeddings.result import ClassRow
-from optgeom.embeddings.statistics.dependent_rows import NearestInClass, query_rows, row_groups
 from optgeom.embeddings.statistics.judgement import Judgement
 from optgeom.formatting import finite
 
@@ -34,19 +31,6 @@ def repeated_rows(sample: UnitRows) -> tuple[str, ...]:
         "sampler with replacement?) are not new images, and intervals are too narrow (give each row the id of its "
         "image as group_ids, --group-ids)",
     )
-
-
-def grouped_rows(sample: UnitRows, collected: Collected, seed: int) -> tuple[str, ...]:
-    """A note where rows come in groups; not asked of views, nor of a sample, in which groups are torn apart."""
-    if not sample.whole or sample.images is not None:
-        return ()
-    queries = query_rows(sample.codes, sample.num_classes, seed)
-    nearest = NearestInClass(sample.take(queries), sample.codes[queries])
-    for block, part in sample.in_blocks():
-        nearest.update(part, sample.codes[block])
-    scales = np.sqrt(2 * np.nan_to_num(collected.within.traces))
-    found = row_groups(nearest.distances(), sample.codes[queries], sample.counts, scales)
-    return (found.sentence(),) if found.dependent else ()
 
 
 def class_rows(embedding: Embedding, judgement: Judgement) -> tuple[ClassRow, ...]:

@@ -31,7 +31,8 @@ from optgeom.embeddings.seeds import several_seeds, validate_seeds
 from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLERANCE_DEG
 from optgeom.embeddings.statistics.pair_intervals import ALPHA, UNSEEN, checked_unseen
 from optgeom.embeddings.statistics.pair_ranges import EXACT_PAIRS, PairRanges, pair_ranges
-from optgeom.embeddings.summary import class_rows, grouped_rows, notes_on_rows, repeated_rows
+from optgeom.embeddings.summary import class_rows, notes_on_rows, repeated_rows
+from optgeom.embeddings.units import by_units
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import first_of
 from optgeom.geometry import Geometry
@@ -330,11 +331,14 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
     geometry, moments = reference.geometry, collected.moments
     sample = collected.samples[0]
     balanced = reader.topped_up(sample, moments, compared.labels)
+    repeated = repeated_rows(sample)
+    # Classes collapsed to one point repeat it exactly: no groups are to be seen among equal rows.
+    counted, grouped = (collected, "") if repeated else by_units(collected, _complete(sample, moments), reader.seed)
     assessment = assess(
-        collected,
+        counted,
         geometry,
         places,
-        rows=balanced,
+        rows=counted.samples[0] if grouped else balanced,
         tolerance_deg=options.tolerance_deg,
         slack=options.slack,
         unseen_share=options.unseen_share,
@@ -355,8 +359,7 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
         seed=reader.seed,
     )
     known = np.flatnonzero(directions.known)
-    dependent = repeated_rows(sample) or grouped_rows(_complete(sample, moments), collected, reader.seed)
-    notes = (*notes_on_rows(collected, compared.extra), *dependent)
+    notes = [*notes_on_rows(collected, compared.extra), *repeated, *([grouped] if grouped else [])]
     return Validation(
         geometry=geometry,
         names=moments.names,
@@ -367,13 +370,13 @@ def _validation(reader: _Reader, compared: _Compared, options: _Options, match: 
         judgement=judgement,
         reference=assessment.reference,
         excess_risk=embedding.risk[0],
-        sentence=_sentence(assessment, compared, embedding.risk[0].direction),
+        sentence=_sentence(assessment, compared, embedding.risk[0].direction, grouped),
         metrics={definition.name: definition.of(embedding) for definition in METRICS},
         classes=class_rows(embedding, judgement),
         learned_spectrum=_spectrum(directions.gram[np.ix_(known, known)]),
         optimal_spectrum=_spectrum(assessment.optimal[np.ix_(known, known)]),
         num_rows=collected.num_rows,
-        num_images=int(moments.counts.sum()),
+        num_images=int(directions.counts.sum()),
         dim=int(moments.sums.shape[1]),
         norms=collected.norms,
         embeddings_from=reader.source.name,
@@ -445,8 +448,11 @@ def _complete(sample: UnitRows, moments: ClassMoments) -> UnitRows:
     return replace(sample, whole=sample.num_images == int(moments.counts.sum()) and not sample.cut)
 
 
-def _sentence(assessment: Assessment, compared: _Compared, direction: float | None) -> str:
-    """The verdict, with what it rests on; `direction` is the joint cost of all angles, as a share of the loss range."""
+def _sentence(assessment: Assessment, compared: _Compared, direction: float | None, grouped: str) -> str:
+    """The verdict, with what it rests on.
+
+    `direction` is the joint cost of all angles, as a share of the loss range; `grouped` the note on rows in groups.
+    """
     judgement, simplex_or_optimum = assessment.judgement, assessment.reference
     parts = [judgement.sentence]
     if judgement.verdict == "within-slack" and direction is not None:
@@ -465,6 +471,8 @@ def _sentence(assessment: Assessment, compared: _Compared, direction: float | No
             f"best geometry found in {geometry.dim}, whose risk {high:.6g} no geometry there can beat by more than "
             f"{max(high - low, 0.0):.2g}."
         )
+    if grouped:
+        parts.append(grouped[:1].upper() + grouped[1:] + ".")
     if compared.extra:
         parts.append(f"Left out, since the geometry does not have them: {first_of(compared.extra)}.")
     if reference.own_counts:

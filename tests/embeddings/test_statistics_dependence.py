@@ -96,12 +96,12 @@ def test_ten_frames_per_image_are_noticed(runs):
         found = [looked_at(frames(family, COUNTS, np.random.default_rng([42, run]))) for run in range(runs)]
         assert sum(one.dependent for one in found) >= 0.95 * runs, name
         assert np.median([one.size for one in found]) == 10
-        assert found[0].sentence().startswith("rows in groups of about 10 (") and "--group-ids" in found[0].sentence()
+        assert found[0].sentence(7).startswith("rows in groups of about 10 (") and "--group-ids" in found[0].sentence(7)
 
 
 def test_independent_rows_have_no_sentence():
     rows = families(optimum(COUNTS), 32, ("isotropic",))["isotropic"].sample(COUNTS, np.random.default_rng(0))
-    assert looked_at(rows).sentence() == ""
+    assert looked_at(rows).sentence(1) == ""
 
 
 def test_linked_rows_are_the_images_that_they_came_from():

@@ -150,6 +150,32 @@ def test_rounding_of_the_input_is_no_difference(kind):
     assert wrong.verdict == ("differs" if kind is np.float16 else wrong.verdict)
 
 
+# --- rows that are not independent
+
+
+@pytest.mark.parametrize("runs", [2, pytest.param(60, marks=pytest.mark.slow)])
+def test_frames_without_ids_are_counted_as_images(runs):
+    """Fault 1: ten frames of each image, the population exactly at the optimum; 0.1.0 rejected 58 of 60."""
+    counts = long_tail(60, 20, 6)
+    geometry = og.solve(og.ClassDistribution.from_counts(counts), LOSS)
+    rejected = 0
+    for run_number in range(runs):
+        rng = np.random.default_rng([16, run_number])
+        images = sample(means_of(np.array(geometry.gram), 32, rng), counts, 0.4, np.eye(32) / 32**0.5, rng)
+        frames = [np.repeat(part, 10, axis=0) + 0.01 * rng.normal(size=(10 * len(part), 32)) for part in images]
+        rows, labels = np.concatenate(frames), np.repeat(np.arange(6), 10 * np.array(counts))
+        found = og.validate(rows, labels, geometry, tolerance_deg=0.0, slack=0.0)
+        assert "Rows in groups of about 10" in found.sentence
+        assert found.num_images == sum(counts) and found.num_rows == 10 * sum(counts)
+        rejected += found.verdict in ("differs", "collapsed", "at-a-saddle")
+        ids = np.repeat(np.arange(sum(counts)), 10)
+        told = og.validate(rows, labels, geometry, group_ids=ids, tolerance_deg=0.0, slack=0.0)
+        assert found.verdict == told.verdict
+        np.testing.assert_allclose(found.intervals.standard_errors, told.intervals.standard_errors, rtol=1e-9)
+        np.testing.assert_allclose(found.directions.gram, told.directions.gram, rtol=1e-9)
+    assert rejected <= 0.12 * runs
+
+
 # --- fewer dimensions than classes - 1
 
 

@@ -66,13 +66,13 @@ class RowGroups:
         """Rows come in groups."""
         return self.size > 1
 
-    def sentence(self) -> str:
-        """The finding and its remedy in one line; empty for independent rows."""
+    def sentence(self, images: int) -> str:
+        """The finding and its remedy in one line, with the number of images that it leaves; empty if independent."""
         if not self.dependent:
             return ""
         return (
             f"rows in groups of about {self.size} ({self.flagged} of {self.able} rows looked at): frames, crops or "
-            "copies of one image are no new images, and intervals that count them so are too narrow (give the id of "
+            f"copies of one image are no new images, so each group was counted as one, {images} in all (give the id of "
             "its image for each row: group_ids, --group-ids)"
         )
 
@@ -142,7 +142,7 @@ def row_groups(
     scales : (C,)
         Root mean square distance between rows of a class, sqrt(2 tr Sigma_c).
     rounding : float
-        Relative rounding of the input (`rounding.unit_roundoff`): the floor is at least four times this.
+        Relative rounding of the input (`rounding.rounding_angle`): the floor is at least four times this.
 
     Returns
     -------

@@ -10,9 +10,9 @@ images, at the de-noised Gram matrix A^ itself:
    of rank A* are missing: one dimension of a hundred is a pair of classes that merged, and is named as that. N spans
    the others.
 2. **Escape.** With D_i = sum_j G'_ij, zeta = least eigenvalue of the pencil (N' Z N, N' D N), and sd over draws of the
-   means' noise: zeta + 2 sd < -.1/C. Beyond -.5 the classes repel each other with about as much force as all others
+   means' noise: zeta + 2 sd < -.1/C. Beyond -1 the classes repel each other with about as much force as all others
    together exert (-2: with nothing but it), as merged classes do at low temperatures: no training stalls there, and
-   what keeps them together is something else. (The best geometries of a rank have -.01 to -.33.)
+   what keeps them together is something else. (The best geometries of a rank have -.01 to -.47.)
 3. **Balance.** rel_i^2 = (Z A^ Z)_ii/D_i^2 less its noise: max rel <= .1 and max rel <= |zeta|. (Real saddles .004 to
    .023, random or early networks .15 to .7.)
 4. **Not overlap.** The escape pair p, p' is that of the largest entries of the eigenvector. The largest variance along
@@ -42,7 +42,7 @@ DRAWS = 40
 RANK_SHARE = 0.1  # of the least non-zero eigenvalue of the optimum
 NO_EIGENVALUE = 1e-9  # times the largest: zero
 LEAST_ESCAPE = 0.1  # over C
-MOST_ESCAPE = 0.5
+MOST_ESCAPE = 1.0
 FEW_MISSING = 0.05  # of the rank of the optimum
 MOST_FORCE = 0.1
 MOST_SCATTER = 0.35
