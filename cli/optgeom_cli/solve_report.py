@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from optgeom.formatting import first_of, short
-from optgeom.geometry import Geometry, Pair
+from optgeom.geometry import Geometry
+from optgeom.result import Pair
 from optgeom.wording import describe_certificate, describe_regime, simplex_angle_deg
 from optgeom_cli.determined import Determined
 from optgeom_cli.output import page, summary_table

@@ -34,11 +34,11 @@ import scipy.linalg
 
 from optgeom._numerics import EPS, Array
 from optgeom.certificates import Certified, certify
-from optgeom.certificates.dual import check_linear
+from optgeom.certificates.certificate import DUALS
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
-from optgeom.programs.gram_program import CertifiableProgram, GramProgram
-from optgeom.programs.tilted import TiedProgram, TiltedProgram
+from optgeom.programs.gram_program import CertifiableProgram, PairProgram
+from optgeom.programs.tilted import TiedProgram, TiltedProgram, tilt
 from optgeom.solvers.low_rank import LowRank
 from optgeom.solvers.newton import fit_log_dual, solve_pinned
 
@@ -62,7 +62,7 @@ class Frame:
 
     Attributes
     ----------
-    program : GramProgram
+    program : PairProgram
     cosines : (G, G)
         The optimum in group form.
     first, second : int
@@ -73,7 +73,7 @@ class Frame:
         Whether one dimension is lost only, so that Newton on the rank-one dual applies.
     """
 
-    program: GramProgram
+    program: PairProgram
     cosines: Array
     first: int
     second: int
@@ -85,9 +85,16 @@ class Frame:
         """Cosine of the pair at the optimum."""
         return float(self.cosines[self.first, self.second])
 
+    @property
+    def soft(self) -> float:
+        """Derivative of the cosine in c if nothing else moved: a first guess of the susceptibility."""
+        gradient = self.program.gradient(self.cosines)
+        curvature = float(self.program.pair_curvature(self.cosines, gradient)[self.first, self.second])
+        return 1.0 / max(2.0 * curvature, 1e-300)
+
     def tilted(self, strength: float) -> TiltedProgram:
         """The program tilted towards the pair."""
-        return TiltedProgram(self.program, self.first, self.second, strength)
+        return tilt(self.program, self.first, self.second, strength)
 
 
 @dataclass(frozen=True)
@@ -141,10 +148,13 @@ class Path:
     frame : Frame
     sign : float
         1 towards larger cosines, -1 towards smaller ones.
+    noise : float
+        Excess that is not told from rounding: a unit of it of the loss range.
     """
 
     frame: Frame
     sign: float
+    noise: float = field(init=False)
     _floor: float = field(init=False)
     _cosines: Array = field(init=False)
     _log_dual: Array | None = field(init=False)
@@ -152,6 +162,7 @@ class Path:
     def __post_init__(self) -> None:
         frame = self.frame
         self._floor = frame.program.risk_above_floor(frame.cosines)
+        self.noise = EPS * (frame.program.risk_above_floor(np.ones_like(frame.cosines)) - self._floor)
         self._cosines = frame.cosines
         self._log_dual = None
         if frame.spread:
@@ -215,7 +226,8 @@ class Path:
 
     def _gap(self, point: _Point, strength: float) -> float:
         """By how much the point may exceed the minimum of the tilted program."""
-        return check_linear(self.frame.tilted(self.sign * strength), point.cosines, point.excess).gap
+        tilted = self.frame.tilted(self.sign * strength)
+        return DUALS[tilted.dual](tilted, point.cosines, tilted.risk(point.cosines)).gap
 
     def outer_cosine(self, point: _Point, slack: float) -> float:
         """A cosine that no near-optimal geometry goes beyond, in the direction of the path."""
@@ -260,8 +272,10 @@ def extreme_cosine(frame: Frame, sign: float, slack: float, susceptibility: floa
     room = slack - frame.gap
     if not room > 0:
         return End(frame.cosine, sign)
+    if sign * frame.cosine >= 1.0 - EPS:
+        return End(sign, sign)
     path = Path(frame, sign)
-    start = math.log(math.sqrt(2 * room / susceptibility) if susceptibility else room)
+    start = math.log(math.sqrt(2 * room / (susceptibility or frame.soft)))
     if frame.spread:
         reached = _by_cosine(path, slack, room, susceptibility)
         if isinstance(reached, End):
@@ -357,13 +371,22 @@ def least_excess(frame: Frame, cosine: float, susceptibility: float | None = Non
     path = Path(frame, sign)
     distance = abs(cosine - frame.cosine)
 
+    # The aim is a little beyond, so that what matches is beyond as well.
+    margin = math.log1p(min(NEARLY_MATCHED, 0.5 * (1.0 - abs(cosine)) / distance))
+    goal = math.log(distance) + margin
+
     def misfit(point: _Point) -> float:
-        return math.log(max(sign * (point.cosine - frame.cosine), 1e-300)) - math.log(distance)
+        return math.log(max(sign * (point.cosine - frame.cosine), 1e-300)) - goal
+
+    def stop(point: _Point) -> bool:
+        """Whether the cosine costs nothing that could be told from rounding: there are several optima."""
+        beyond = sign * (point.cosine - cosine) >= 0
+        return beyond and point.excess <= path.noise and path.lower_excess(point, cosine) <= 0
 
     # Without a susceptibility: the force between the two, which the tilt must outweigh.
     force = abs(float(frame.program.gradient(frame.cosines)[frame.first, frame.second]))
-    start = math.log(distance / susceptibility if susceptibility else max(0.1 * force, 1e-12))
-    below, above = _search(path, misfit, start, lambda point: False, slope=1.0)
+    start = math.log(distance / susceptibility if susceptibility else max(0.1 * force, distance / frame.soft))
+    below, above = _search(path, misfit, start, stop, slope=1.0, matched=margin)
     lower = max((path.lower_excess(point, cosine) for point in (below, above) if point is not None), default=0.0)
     if above is None:
         return Excess(math.inf, lower)
@@ -376,9 +399,16 @@ def least_excess(frame: Frame, cosine: float, susceptibility: float | None = Non
 
 
 def _search(
-    path: Path, misfit: Callable[[_Point], float], start: float, stop: Callable[[_Point], bool], slope: float
+    path: Path,
+    misfit: Callable[[_Point], float],
+    start: float,
+    stop: Callable[[_Point], bool],
+    slope: float,
+    matched: float = NEARLY_MATCHED,
 ) -> tuple[_Point | None, _Point | None]:
     """Points on either side of the root of a non-decreasing misfit of log c, as close as rounding allows.
+
+    A point with a misfit of at most `matched` counts for both sides.
 
     Steps with the last secant slope; once the root is bracketed they stay inside, and halve the bracket where the
     secant has not done so for three steps.
@@ -390,13 +420,11 @@ def _search(
     for _ in range(SEARCH_STEPS):
         point = path.tilted_by(at)
         off = misfit(point)
-        if stop(point):
-            break
-        if off <= 0:
+        if off <= matched:
             below = point
-        if off >= 0:
+        if off >= -matched:
             above = point
-        if abs(off) <= NEARLY_MATCHED:
+        if abs(off) <= matched or stop(point):
             break
         if last is not None and last[0] != at and last[1] != off:
             slope = (off - last[1]) / (at - last[0])
