@@ -42,15 +42,21 @@ from optgeom.programs.tilted import TiedProgram, TiltedProgram, tilt
 from optgeom.solvers.low_rank import LowRank
 from optgeom.solvers.newton import fit_log_dual, solve_pinned
 
-MATCHED, NEARLY_MATCHED = 1e-9, 1e-6  # relative misfit at which the search by cosine, and the one by tilt, ends
+# Relative misfit of the excess at which a search ends, and at which it ends if the two ends agree as closely.
+MATCHED, NEARLY_MATCHED, CLOSE_DEG = 1e-9, 1e-6, 1e-4
 SEARCH_STEPS = 80
 SMALLEST_LOG, LARGEST_LOG = -650.0, 300.0  # of c: beyond, its exponential leaves the floating-point numbers
 LARGEST_MOVE = 4.0  # of log c in one step while the root is not bracketed
+NEAR = 0.1  # relative misfit of the excess within which the outer bound is worth computing
+OVERSHOT = 0.95  # of the way to the pair merged, or antipodal, when a step would go farther than that
 TIED = 1e-10  # distance of a cosine from +-1 that counts as reached: 0.0008 degrees
 NEAR_COLLAPSE = (
     1e-3  # of a cosine: how closely the last spread geometry is approached before the tilted program is asked
 )
+# Times the root of the slack: the bound is off by the accuracy over the tilt, which goes with that root.
+ACCURACY = 1e-6
 HALVINGS = 6  # halfway points in a row before Newton is given up
+SMALL_TILT = 1e10  # times the noise of the excess: where the search begins if a pair feels no force at all
 NEARLY_TIED = 0.999  # cosine, of either sign, beyond which it is asked whether the pair reaches +-1 within the slack
 INFEASIBLE = -1e-10  # of the largest eigenvalue: below it Newton's matrix is not the tilted optimum
 LOW_RANK_GAP = 1e-10  # at which the low-rank method ends; the outer bound pays for what is left
@@ -85,12 +91,15 @@ class Frame:
         """Cosine of the pair at the optimum."""
         return float(self.cosines[self.first, self.second])
 
-    @property
-    def soft(self) -> float:
-        """Derivative of the cosine in c if nothing else moved: a first guess of the susceptibility."""
+    def stiffness(self) -> float:
+        """Derivative of c in the cosine if nothing else moved: a first guess of one over the susceptibility."""
         gradient = self.program.gradient(self.cosines)
-        curvature = float(self.program.pair_curvature(self.cosines, gradient)[self.first, self.second])
-        return 1.0 / max(2.0 * curvature, 1e-300)
+        return 2.0 * float(self.program.pair_curvature(self.cosines, gradient)[self.first, self.second])
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no other points."""
+        return int(self.program.sizes.sum()) == 2
 
     def tilted(self, strength: float) -> TiltedProgram:
         """The program tilted towards the pair."""
@@ -148,16 +157,20 @@ class Path:
     frame : Frame
     sign : float
         1 towards larger cosines, -1 towards smaller ones.
+    accuracy : float
+        Change of exponents at which the majorizers of Newton's method count as settled.
     noise : float
         Excess that is not told from rounding: a unit of it of the loss range.
     """
 
     frame: Frame
     sign: float
+    accuracy: float = 0.0
     noise: float = field(init=False)
     _floor: float = field(init=False)
     _cosines: Array = field(init=False)
     _log_dual: Array | None = field(init=False)
+    _before: tuple[Array, Array] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         frame = self.frame
@@ -186,15 +199,27 @@ class Path:
 
         Where Newton diverges, halfway points lead there. None where that fails too, or the geometry has collapsed.
         """
+        if self.frame.alone:
+            return self._only(cosine)
         if self._log_dual is None:
             return None
+        kept = self._cosines, self._log_dual, self._before
+        point = self._follow(cosine)
+        if point is None:
+            # Newton may have gone on along matrices that are no geometries.
+            self._cosines, self._log_dual, self._before = kept
+        return point
+
+    def _follow(self, cosine: float) -> _Point | None:
         frame, goals = self.frame, [cosine]
-        assert isinstance(frame.program, ClassMeanProgram)
+        assert isinstance(frame.program, ClassMeanProgram) and self._log_dual is not None
         here = float(self._cosines[frame.first, frame.second])
         while goals:
             pin = (frame.first, frame.second, goals[-1])
-            solution, strength = solve_pinned(frame.program, pin, self._cosines, self._log_dual)
+            cosines, log_dual = self._predict(goals[-1])
+            solution, strength = solve_pinned(frame.program, pin, cosines, log_dual, self.accuracy)
             if solution.converged and np.all(np.isfinite(solution.cosines)):
+                self._before = self._cosines, self._log_dual
                 self._cosines, self._log_dual, here = solution.cosines, solution.log_dual, goals.pop()
             elif len(goals) > HALVINGS:
                 return None
@@ -203,6 +228,28 @@ class Path:
         if not self.sign * strength > 0 or not is_feasible(self._cosines, frame.program.sizes):
             return None
         return _Point(math.log(self.sign * strength), self._cosines, self.excess(self._cosines), cosine)
+
+    def _predict(self, cosine: float) -> tuple[Array, Array]:
+        """Where the last two geometries lead, on a line, at this cosine of the pair; the last one if that is far."""
+        assert self._log_dual is not None
+        if self._before is None:
+            return self._cosines, self._log_dual
+        cosines, log_dual = self._before
+        pair = (self.frame.first, self.frame.second)
+        moved = float(self._cosines[pair] - cosines[pair])
+        ratio = (cosine - float(self._cosines[pair])) / moved if moved else math.inf
+        if abs(ratio) > 1.0:
+            return self._cosines, self._log_dual
+        return (
+            self._cosines + ratio * (self._cosines - cosines),
+            self._log_dual + ratio * (self._log_dual - log_dual),
+        )
+
+    def _only(self, cosine: float) -> _Point | None:
+        """Two points have one geometry for each cosine, and the tilt is the derivative of its risk."""
+        cosines = np.array([[1.0, cosine], [cosine, 1.0]])
+        strength = 2 * self.sign * float(self.frame.program.gradient(cosines)[0, 1])
+        return _Point(math.log(strength), cosines, self.excess(cosines), cosine) if strength > 0 else None
 
     def tied_candidate(self, cosines: Array) -> float:
         """Excess of the geometry in which both classes move to the line halfway between them, and nothing else does."""
@@ -275,8 +322,11 @@ def extreme_cosine(frame: Frame, sign: float, slack: float, susceptibility: floa
     if sign * frame.cosine >= 1.0 - EPS:
         return End(sign, sign)
     path = Path(frame, sign)
-    start = math.log(math.sqrt(2 * room / (susceptibility or frame.soft)))
-    if frame.spread:
+    path.accuracy = ACCURACY * math.sqrt(min(1.0, EPS * room / path.noise))
+    stiffness = 1.0 / susceptibility if susceptibility else frame.stiffness()
+    # By convexity the tilt at the end is at least the room over the distance, which is at most 2.
+    start = math.log(max(math.sqrt(2 * room * stiffness), room / 2))
+    if frame.spread or frame.alone:
         reached = _by_cosine(path, slack, room, susceptibility)
         if isinstance(reached, End):
             return reached
@@ -294,39 +344,56 @@ def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | No
     inside, outside, outer = frame.cosine, None, sign
     inside_excess, outside_excess, collapsed = 0.0, math.inf, farthest
     last: _Point | None = None
+
+    def reached() -> float:
+        """The farthest cosine of the set that is known: between inside and outside by convexity of the excess."""
+        if outside is None or not outside_excess > inside_excess:
+            return inside
+        return inside + (room - inside_excess) / (outside_excess - inside_excess) * (outside - inside)
+
     for _ in range(SEARCH_STEPS):
         point = path.with_cosine(at)
         if point is None:
             # Collapsed, or out of Newton's reach: the root may still lie on this side.
             collapsed = at
+            at = (inside + collapsed) / 2
             if abs(collapsed - inside) < NEAR_COLLAPSE:
                 return last
-            at = (inside + collapsed) / 2
             continue
-        bound = path.outer_cosine(point, slack)
-        outer = min(outer, bound) if sign > 0 else max(outer, bound)
+        if abs(point.excess - room) <= NEAR * room:
+            # The bound is off by the square of what the excess is off: it is of use near the root only.
+            bound = path.outer_cosine(point, slack)
+            outer = min(outer, bound) if sign > 0 else max(outer, bound)
         if point.excess <= room:
             inside, inside_excess, last = at, point.excess, point
             # Not beyond the root yet: the pair may be able to go all the way.
             if outside is None and path.tied_candidate(point.cosines) <= room:
                 return End(sign, sign)
-            if at == farthest:
+            if sign * at >= 1.0 - TIED:
                 return End(at, sign)
         else:
             outside, outside_excess = at, point.excess
-        if abs(point.excess - room) <= MATCHED * room or abs(outer - inside) <= 4 * EPS:
+        misfit = abs(point.excess - room) / room
+        if misfit <= MATCHED or abs(outer - inside) <= 4 * EPS:
+            break
+        if misfit <= NEARLY_MATCHED and abs(_degrees(outer) - _degrees(reached())) <= CLOSE_DEG:
             break
         beyond = collapsed if outside is None else outside
-        at = at + sign * (room - point.excess) / math.exp(point.log_strength)
+        if outside is None and collapsed != farthest and abs(collapsed - inside) < NEAR_COLLAPSE:
+            return last
+        # With a power of the distance for the excess, which is 2 near an optimum and 1 where coincident points part.
+        distance = sign * (at - frame.cosine)
+        power = max(1.0, math.exp(point.log_strength) * distance / max(point.excess, 1e-300))
+        at = frame.cosine + sign * distance * (room / max(point.excess, 1e-300)) ** (1.0 / power)
         if sign * at >= sign * beyond:
-            at = farthest if beyond == farthest and at != farthest else (inside + beyond) / 2
+            at = inside + OVERSHOT * (farthest - inside) if beyond == farthest else (inside + beyond) / 2
         elif sign * at <= sign * inside:
             at = (inside + beyond) / 2
-    if outside is not None and outside_excess > inside_excess:
-        # Convexity: between the two the excess is at most the interpolated one.
-        share = (room - inside_excess) / (outside_excess - inside_excess)
-        inside += share * (outside - inside)
-    return End(inside, outer)
+    return End(reached(), outer)
+
+
+def _degrees(cosine: float) -> float:
+    return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
 
 def _by_tilt(path: Path, slack: float, room: float, start: float) -> End:
@@ -385,7 +452,8 @@ def least_excess(frame: Frame, cosine: float, susceptibility: float | None = Non
 
     # Without a susceptibility: the force between the two, which the tilt must outweigh.
     force = abs(float(frame.program.gradient(frame.cosines)[frame.first, frame.second]))
-    start = math.log(distance / susceptibility if susceptibility else max(0.1 * force, distance / frame.soft))
+    least = max(0.1 * force, distance * frame.stiffness(), SMALL_TILT * path.noise)
+    start = math.log(distance / susceptibility if susceptibility else least)
     below, above = _search(path, misfit, start, stop, slope=1.0, matched=margin)
     lower = max((path.lower_excess(point, cosine) for point in (below, above) if point is not None), default=0.0)
     if above is None:

@@ -286,6 +286,7 @@ def solve_newton(
     cosines: Array | None = None,
     log_dual: Array | None = None,
     pin: Pin | None = None,
+    accuracy: float = 0.0,
 ) -> NewtonResult:
     """Solve the rank-one dual from the simplex, or from a given point.
 
@@ -297,6 +298,9 @@ def solve_newton(
         A starting point, e.g. the solution of a nearby program.
     pin : (int, int, float), optional
         Groups a and b of one member each, and the cosine that they keep: minimise F where A_ab = cosine.
+    accuracy : float
+        Change of (A - 1)/tau between two majorizers at which they count as settled; as far as rounding allows by
+        default.
     """
     start = simplex(program) if cosines is None else cosines
     tolerance = 8 * EPS * float(program.sizes.max())
@@ -316,6 +320,8 @@ def solve_newton(
         change = float(np.max(np.abs(point.cosines - current))) / program.temperature
         best = NewtonResult(point.cosines, point.y, converged, total)
         if majorizer.exact or not converged:
+            break
+        if change <= accuracy:
             break
         smallest, since = (change, 0) if change < 0.5 * smallest else (smallest, since + 1)
         if since > PATIENCE and change > 1e-10:
@@ -395,7 +401,9 @@ def fit_log_dual(program: ClassMeanProgram, cosines: Square) -> Array:
     return np.asarray((rows - float(m @ rows) / (2 * (classes - 1))) / (classes - 2))
 
 
-def solve_pinned(program: ClassMeanProgram, pin: Pin, cosines: Square, log_dual: Array) -> tuple[NewtonResult, float]:
+def solve_pinned(
+    program: ClassMeanProgram, pin: Pin, cosines: Square, log_dual: Array, accuracy: float = 0.0
+) -> tuple[NewtonResult, float]:
     r"""Minimise F with the cosine of one pair fixed; the solution, and the derivative of the minimum in that cosine.
 
     Where one dimension is lost only, the dual is G'_ij - c T_ij = z_i z_j / 2 with T_ab = T_ba = 1/2 and 0 elsewhere,
@@ -408,9 +416,11 @@ def solve_pinned(program: ClassMeanProgram, pin: Pin, cosines: Square, log_dual:
         Groups a and b of one member each, and their cosine, strictly between -1 and 1.
     cosines, log_dual : (G, G) and (G,)
         Where to start.
+    accuracy : float
+        As in `solve_newton`.
     """
     first, second, _ = pin
-    solution = solve_newton(program, cosines, log_dual, pin)
+    solution = solve_newton(program, cosines, log_dual, pin, accuracy)
     force = 2 * float(np.exp(program.log_gradient(solution.cosines)[first, second]))
     return solution, force - float(np.exp(solution.log_dual[first] + solution.log_dual[second]))
 
@@ -436,7 +446,8 @@ def susceptibilities(program: ClassMeanProgram, cosines: Square) -> Array:
     """
     system = _System(program, program.rows.majorizer(program.exponents(cosines)))
     y = fit_log_dual(program, cosines)
-    point = system.at(system.normaliser(cosines), y)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a class without a positive exerts no force on itself
+        point = system.at(system.normaliser(cosines), y)
     g = y.size
     inverse = np.linalg.inv(system.jacobian(point))
     uu, uy, yu, yy = inverse[:g, :g], inverse[:g, g:], inverse[g:, :g], inverse[g:, g:]
