@@ -26,21 +26,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 
-import numpy as np
-import scipy.linalg
-
-from optgeom._numerics import EPS, Array
-from optgeom.certificates import Certified, certify
-from optgeom.certificates.certificate import DUALS
-from optgeom.programs import group_matrix
-from optgeom.programs.class_mean import ClassMeanProgram
-from optgeom.programs.gram_program import CertifiableProgram, PairProgram
-from optgeom.programs.tilted import TiedProgram, TiltedProgram, tilt
-from optgeom.solvers.low_rank import LowRank
-from optgeom.solvers.newton import fit_log_dual, solve_pinned
+from optgeom._numerics import EPS
+from optgeom.collapse.least_risk import Frame, Path, Point
 
 # Relative misfit of the excess at which a search ends, and at which it ends if the two ends agree as closely.
 MATCHED, NEARLY_MATCHED, CLOSE_DEG = 1e-9, 1e-6, 1e-4
@@ -55,55 +44,8 @@ NEAR_COLLAPSE = (
 )
 # Times the root of the slack: the bound is off by the accuracy over the tilt, which goes with that root.
 ACCURACY = 1e-6
-HALVINGS = 6  # halfway points in a row before Newton is given up
 SMALL_TILT = 1e10  # times the noise of the excess: where the search begins if a pair feels no force at all
 NEARLY_TIED = 0.999  # cosine, of either sign, beyond which it is asked whether the pair reaches +-1 within the slack
-INFEASIBLE = -1e-10  # of the largest eigenvalue: below it Newton's matrix is not the tilted optimum
-LOW_RANK_GAP = 1e-10  # at which the low-rank method ends; the outer bound pays for what is left
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """A certified optimum with the two classes of one pair in groups of their own.
-
-    Attributes
-    ----------
-    program : PairProgram
-    cosines : (G, G)
-        The optimum in group form.
-    first, second : int
-        Groups of the pair.
-    gap : float
-        F exceeds the minimum by at most this much at `cosines`.
-    spread : bool
-        Whether one dimension is lost only, so that Newton on the rank-one dual applies.
-    """
-
-    program: PairProgram
-    cosines: Array
-    first: int
-    second: int
-    gap: float
-    spread: bool
-
-    @property
-    def cosine(self) -> float:
-        """Cosine of the pair at the optimum."""
-        return float(self.cosines[self.first, self.second])
-
-    def stiffness(self) -> float:
-        """Derivative of c in the cosine if nothing else moved: a first guess of one over the susceptibility."""
-        gradient = self.program.gradient(self.cosines)
-        return 2.0 * float(self.program.pair_curvature(self.cosines, gradient)[self.first, self.second])
-
-    @property
-    def alone(self) -> bool:
-        """Whether there are no other points."""
-        return int(self.program.sizes.sum()) == 2
-
-    def tilted(self, strength: float) -> TiltedProgram:
-        """The program tilted towards the pair."""
-        return tilt(self.program, self.first, self.second, strength)
 
 
 @dataclass(frozen=True)
@@ -138,172 +80,6 @@ class Excess:
     lower: float
 
 
-@dataclass(frozen=True)
-class _Point:
-    """The tilted optimum for one strength."""
-
-    log_strength: float  # of c, or of -c where the pair is pushed apart
-    cosines: Array
-    excess: float
-    cosine: float
-
-
-@dataclass
-class Path:
-    """Least-risk geometries of a frame in one direction, each started from the one before.
-
-    Attributes
-    ----------
-    frame : Frame
-    sign : float
-        1 towards larger cosines, -1 towards smaller ones.
-    accuracy : float
-        Change of exponents at which the majorizers of Newton's method count as settled.
-    noise : float
-        Excess that is not told from rounding: a unit of it of the loss range.
-    """
-
-    frame: Frame
-    sign: float
-    accuracy: float = 0.0
-    noise: float = field(init=False)
-    _floor: float = field(init=False)
-    _cosines: Array = field(init=False)
-    _log_dual: Array | None = field(init=False)
-    _before: tuple[Array, Array] | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        frame = self.frame
-        self._floor = frame.program.risk_above_floor(frame.cosines)
-        self.noise = EPS * (frame.program.risk_above_floor(np.ones_like(frame.cosines)) - self._floor)
-        self._cosines = frame.cosines
-        self._log_dual = None
-        if frame.spread:
-            assert isinstance(frame.program, ClassMeanProgram)
-            self._log_dual = fit_log_dual(frame.program, frame.cosines)
-
-    def excess(self, cosines: Array) -> float:
-        """F above its value at the optimum."""
-        return max(self.frame.program.risk_above_floor(cosines) - self._floor, 0.0)
-
-    def tilted_by(self, log_strength: float) -> _Point:
-        """The optimum of the program tilted by c = sign exp(log_strength), by the low-rank method."""
-        frame = self.frame
-        tilted = frame.tilted(self.sign * math.exp(log_strength))
-        cosines = LowRank(good_gap=LOW_RANK_GAP).solve(tilted, self._cosines, judge(tilted)).certified.cosines
-        self._cosines = cosines
-        return _Point(log_strength, cosines, self.excess(cosines), float(cosines[frame.first, frame.second]))
-
-    def with_cosine(self, cosine: float) -> _Point | None:
-        """The least-risk geometry with this cosine of the pair, by Newton's method.
-
-        Where Newton diverges, halfway points lead there. None where that fails too, or the geometry has collapsed.
-        """
-        if self.frame.alone:
-            return self._only(cosine)
-        if self._log_dual is None:
-            return None
-        kept = self._cosines, self._log_dual, self._before
-        point = self._follow(cosine)
-        if point is None:
-            # Newton may have gone on along matrices that are no geometries.
-            self._cosines, self._log_dual, self._before = kept
-        return point
-
-    def _follow(self, cosine: float) -> _Point | None:
-        frame, goals = self.frame, [cosine]
-        assert isinstance(frame.program, ClassMeanProgram) and self._log_dual is not None
-        here = float(self._cosines[frame.first, frame.second])
-        while goals:
-            pin = (frame.first, frame.second, goals[-1])
-            cosines, log_dual = self._predict(goals[-1])
-            solution, strength = solve_pinned(frame.program, pin, cosines, log_dual, self.accuracy)
-            if solution.converged and np.all(np.isfinite(solution.cosines)):
-                self._before = self._cosines, self._log_dual
-                self._cosines, self._log_dual, here = solution.cosines, solution.log_dual, goals.pop()
-            elif len(goals) > HALVINGS:
-                return None
-            else:
-                goals.append((here + goals[-1]) / 2)
-        if not self.sign * strength > 0 or not is_feasible(self._cosines, frame.program.sizes):
-            return None
-        return _Point(math.log(self.sign * strength), self._cosines, self.excess(self._cosines), cosine)
-
-    def _predict(self, cosine: float) -> tuple[Array, Array]:
-        """Where the last two geometries lead, on a line, at this cosine of the pair; the last one if that is far."""
-        assert self._log_dual is not None
-        if self._before is None:
-            return self._cosines, self._log_dual
-        cosines, log_dual = self._before
-        pair = (self.frame.first, self.frame.second)
-        moved = float(self._cosines[pair] - cosines[pair])
-        ratio = (cosine - float(self._cosines[pair])) / moved if moved else math.inf
-        if abs(ratio) > 1.0:
-            return self._cosines, self._log_dual
-        return (
-            self._cosines + ratio * (self._cosines - cosines),
-            self._log_dual + ratio * (self._log_dual - log_dual),
-        )
-
-    def _only(self, cosine: float) -> _Point | None:
-        """Two points have one geometry for each cosine, and the tilt is the derivative of its risk."""
-        cosines = np.array([[1.0, cosine], [cosine, 1.0]])
-        strength = 2 * self.sign * float(self.frame.program.gradient(cosines)[0, 1])
-        return _Point(math.log(strength), cosines, self.excess(cosines), cosine) if strength > 0 else None
-
-    def tied_candidate(self, cosines: Array) -> float:
-        """Excess of the geometry in which both classes move to the line halfway between them, and nothing else does."""
-        frame, sign = self.frame, self.sign
-        first, second = frame.first, frame.second
-        length = math.sqrt(2 * (1 + sign * float(cosines[first, second])))
-        row = (cosines[first] + sign * cosines[second]) / length
-        moved = cosines.copy()
-        for member, side in ((first, 1.0), (second, sign)):
-            moved[member] = moved[:, member] = side * row
-        moved[first, first] = moved[second, second] = 1.0
-        moved[first, second] = moved[second, first] = sign
-        return self.excess(moved)
-
-    def tied_excess(self) -> float:
-        """Excess of a geometry in which the pair has cosine `sign`: the best one that is found."""
-        frame = self.frame
-        tied = TiedProgram(frame.program, frame.first, frame.second, self.sign)
-        start = frame.cosines[np.ix_(tied.kept, tied.kept)]
-        return max(LowRank().solve(tied, start, judge(tied)).certified.risk - self._floor, 0.0)
-
-    def _gap(self, point: _Point, strength: float) -> float:
-        """By how much the point may exceed the minimum of the tilted program."""
-        tilted = self.frame.tilted(self.sign * strength)
-        return DUALS[tilted.dual](tilted, point.cosines, tilted.risk(point.cosines)).gap
-
-    def outer_cosine(self, point: _Point, slack: float) -> float:
-        """A cosine that no near-optimal geometry goes beyond, in the direction of the path."""
-        strength = math.exp(point.log_strength)
-        gap = self._gap(point, strength)
-        return self.sign * min(1.0, self.sign * point.cosine + (slack - point.excess + gap) / strength)
-
-    def lower_excess(self, point: _Point, cosine: float) -> float:
-        """A risk above the optimum that every geometry with this cosine of the pair has at least."""
-        strength = math.exp(point.log_strength)
-        gap = self._gap(point, strength)
-        return max(0.0, point.excess - gap + strength * self.sign * (cosine - point.cosine))
-
-
-def judge(program: CertifiableProgram) -> Callable[[Array], Certified]:
-    """Certificates of a tilted or tied program, for the low-rank method."""
-    return partial(certify, program, tolerance=LOW_RANK_GAP)
-
-
-def is_feasible(cosines: Array, sizes: group_matrix.Sizes) -> bool:
-    """Whether a group-form matrix is positive semidefinite to rounding."""
-    if not np.all(np.isfinite(cosines)):
-        return False
-    ones = np.ones(sizes.size)
-    eigenvalues = scipy.linalg.eigvalsh(group_matrix.symmetric_block(cosines, ones, sizes))
-    lowest = min(float(eigenvalues[0]), float(group_matrix.complement(cosines, ones, sizes).min()))
-    return lowest >= INFEASIBLE * float(eigenvalues[-1])
-
-
 def extreme_cosine(frame: Frame, sign: float, slack: float, susceptibility: float | None = None) -> End:
     """Greatest (sign 1) or least (sign -1) cosine of the pair at this slack.
 
@@ -335,7 +111,7 @@ def extreme_cosine(frame: Frame, sign: float, slack: float, susceptibility: floa
     return _by_tilt(path, slack, room, start)
 
 
-def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | None) -> End | _Point | None:
+def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | None) -> End | Point | None:
     """Newton's method for h(a) = F* + room; the last geometry, or None, where those on the way have collapsed."""
     frame, sign = path.frame, path.sign
     farthest = sign * (1.0 - TIED)
@@ -343,7 +119,7 @@ def _by_cosine(path: Path, slack: float, room: float, susceptibility: float | No
     at = frame.cosine + sign * min(step, 0.9 * (1.0 - sign * frame.cosine))
     inside, outside, outer = frame.cosine, None, sign
     inside_excess, outside_excess, collapsed = 0.0, math.inf, farthest
-    last: _Point | None = None
+    last: Point | None = None
 
     def reached() -> float:
         """The farthest cosine of the set that is known: between inside and outside by convexity of the excess."""
@@ -401,10 +177,10 @@ def _by_tilt(path: Path, slack: float, room: float, start: float) -> End:
     frame, sign = path.frame, path.sign
     tied: float | None = None
 
-    def misfit(point: _Point) -> float:
+    def misfit(point: Point) -> float:
         return math.log(max(point.excess, 1e-300)) - math.log(room)
 
-    def stop(point: _Point) -> bool:
+    def stop(point: Point) -> bool:
         nonlocal tied
         if tied is None and sign * point.cosine > NEARLY_TIED:
             tied = path.tied_excess()
@@ -442,10 +218,10 @@ def least_excess(frame: Frame, cosine: float, susceptibility: float | None = Non
     margin = math.log1p(min(NEARLY_MATCHED, 0.5 * (1.0 - abs(cosine)) / distance))
     goal = math.log(distance) + margin
 
-    def misfit(point: _Point) -> float:
+    def misfit(point: Point) -> float:
         return math.log(max(sign * (point.cosine - frame.cosine), 1e-300)) - goal
 
-    def stop(point: _Point) -> bool:
+    def stop(point: Point) -> bool:
         """Whether the cosine costs nothing that could be told from rounding: there are several optima."""
         beyond = sign * (point.cosine - cosine) >= 0
         return beyond and point.excess <= path.noise and path.lower_excess(point, cosine) <= 0
@@ -468,12 +244,12 @@ def least_excess(frame: Frame, cosine: float, susceptibility: float | None = Non
 
 def _search(
     path: Path,
-    misfit: Callable[[_Point], float],
+    misfit: Callable[[Point], float],
     start: float,
-    stop: Callable[[_Point], bool],
+    stop: Callable[[Point], bool],
     slope: float,
     matched: float = NEARLY_MATCHED,
-) -> tuple[_Point | None, _Point | None]:
+) -> tuple[Point | None, Point | None]:
     """Points on either side of the root of a non-decreasing misfit of log c, as close as rounding allows.
 
     A point with a misfit of at most `matched` counts for both sides.
@@ -481,8 +257,8 @@ def _search(
     Steps with the last secant slope; once the root is bracketed they stay inside, and halve the bracket where the
     secant has not done so for three steps.
     """
-    below: _Point | None = None
-    above: _Point | None = None
+    below: Point | None = None
+    above: Point | None = None
     last: tuple[float, float] | None = None
     at, width, stalled = start, math.inf, 0
     for _ in range(SEARCH_STEPS):

@@ -9,11 +9,11 @@ import numpy as np
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.collapse.near_optimal import Frame
+from optgeom.collapse.least_risk import Frame
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.result import GramResult
-from optgeom.solvers.newton import susceptibilities
+from optgeom.solvers.pinned import susceptibilities
 
 ALL_PAIRS = 30  # classes up to which every pair gets an exact range
 CHOSEN = 10  # pairs of each kind (closest, rarest, widest) beyond that

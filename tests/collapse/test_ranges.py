@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import optgeom as og
 from optgeom.certificates import dual
 from optgeom.collapse import near_optimal
-from optgeom.collapse.near_optimal import Frame, Path, extreme_cosine
+from optgeom.collapse.least_risk import DUALS, Frame, Path, Point
+from optgeom.collapse.near_optimal import extreme_cosine
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.tilted import TiedProgram, TiltedProgram
 
@@ -178,7 +179,7 @@ def test_slack_needed_at_low_temperature():
 
 
 def test_second_order_widths_are_the_limit_of_exact_ones():
-    from optgeom.solvers.newton import susceptibilities
+    from optgeom.solvers.pinned import susceptibilities
 
     loss = og.SupCon(temperature=0.3)
     geometry = og.solve(LONG_TAIL, loss)
@@ -219,7 +220,7 @@ def near_optimal_outer(path, point, slack):
 
 def without_gap(monkeypatch):
     """L_c replaced by F_c at a geometry that is not its optimum."""
-    monkeypatch.setitem(near_optimal.DUALS, "linear", lambda program, cosines, risk: dual.DualCheck(0.0, None))
+    monkeypatch.setitem(DUALS, "linear", lambda program, cosines, risk: dual.DualCheck(0.0, None))
 
 
 @pytest.mark.parametrize("mutate", [wrong_sign, without_slack])
@@ -234,7 +235,7 @@ def test_the_gap_of_the_tilted_program_is_what_keeps_the_bound_outside(monkeypat
     frame = frame_of(LONG_TAIL, og.SupCon(temperature=0.5), (0, 3))
     path, slack = Path(frame, 1.0), 1e-4 * 0.6882161229275875
     true_end = math.cos(math.radians(110.58875527014422))
-    wrong = near_optimal._Point(math.log(0.0025), frame.cosines, 0.0, frame.cosine)
+    wrong = Point(math.log(0.0025), frame.cosines, 0.0, frame.cosine)
     assert path.outer_cosine(wrong, slack) >= true_end
     without_gap(monkeypatch)
     assert path.outer_cosine(wrong, slack) < true_end
