@@ -14,10 +14,10 @@ lower bound L_c <= min F_c of the tilted program,
 so a range is proved whatever the solver did; the two ends differ by the square of what the search left over. Both ends
 are returned, and a range counts as certified where they agree.
 
-Where one dimension is lost only, Newton on the rank-one dual solves for a given cosine (`solve_pinned`). Elsewhere the
-low-rank method minimises the tilted program, and the search is for its c. The cosine 1 is then reached at a finite c
-(the pair merges, and moving on costs nothing more), -1 only as c grows without limit; the excess at which that happens
-comes from the tied program.
+Where one dimension is lost at the optimum, Newton's method solves for a given cosine, with further columns of the dual
+where more are lost on the way (`solvers.pinned`). Elsewhere the low-rank method minimises the tilted program, and the
+search is for its c. The cosine 1 is then reached at a finite c (the pair merges, and moving on costs nothing more), -1
+only as c grows without limit; the excess at which that happens comes from the tied program.
 
 The *least excess of an angle* is h - F* at its cosine; L_c + c cos bounds it from below.
 """

@@ -210,15 +210,15 @@ def ranges(
 
     Parameters
     ----------
-    geometry : Geometry
-        A certified optimum, in any regime but "dimension-limited".
+    geometry : Geometry or Realization
+        A certified optimum over all dimensions; a realization with cosine similarity, whose pairs are of samples.
     slack : float
         > 0: share of the loss range that a geometry may be above the optimum.
     own : bool
         Count the excess per image of the two classes of a pair (the default), or of all images.
     pairs : sequence of (name, name) or (index, index), optional
         Pairs with exact ranges. By default all of up to 30 classes; else the 10 closest, the 10 of the rarest classes,
-        and the 10 that are widest to second order.
+        and the 10 that are widest to second order; of more samples the 10 closest and the 10 farthest.
     tolerance_deg : float
         A range narrower than this on both sides counts as determined (`Ranges.determined`).
     workers : int
@@ -233,10 +233,11 @@ def ranges(
     Raises
     ------
     InvalidInputError
-        A value outside its domain, an unknown class, a geometry that is not certified, or that is less exact than the
-        slack.
+        A value outside its domain, an unknown class, or a geometry that is not certified. (Where it is less exact than
+        the slack, ranges are 0 to 180 degrees and not certified.)
     IncompatibleError
-        A geometry in fewer dimensions than its optimum needs.
+        A geometry in fewer dimensions than its optimum needs, Euclidean similarity, or an optimum in which all points
+        may coincide.
 
     Examples
     --------
