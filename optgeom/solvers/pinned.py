@@ -36,7 +36,8 @@ from optgeom.solvers.newton import (
 )
 
 NEGATIVE = -1e-10  # of the largest eigenvalue: below it a direction is taken for a lost dimension
-MOST_UNKNOWNS = 3000  # of the dense Jacobian
+# Four were the most in a hundred classes. A column whose length Newton's method brings back to 0 would be added for ever.
+MOST_COLUMNS = 8
 SHORT = 0.5  # of a product Y_i . Y_j, the most that a new column may take away from it
 
 
@@ -191,7 +192,7 @@ def solve_on_face(
             a, b, _ = pin
             force = 2 * float(np.exp(program.log_gradient(point.cosines)[a, b]))
             return Face(point.cosines, point.factor, force - float(point.product[a, b]))
-        if wider.shape[1] == point.factor.shape[1] or wider.shape[0] * (wider.shape[1] + 1) > MOST_UNKNOWNS:
+        if wider.shape[1] == point.factor.shape[1] or wider.shape[1] > min(MOST_COLUMNS, sizes.size - 1):
             return None
         cosines, factor = point.cosines, wider
 
