@@ -21,7 +21,8 @@ from optgeom.inputs.classes import ClassDistribution
 from optgeom.io import FileKind, plain_certificate, save_table
 from optgeom.losses.base import Loss
 from optgeom.programs import group_matrix
-from optgeom.result import Result, SolverRun
+from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.result import GramResult, OptimalGram, Pair, SolverRun
 
 COINCIDENT_COSINE = 1 - 1e-9
 NEAR_ANGLE_DEG = 1.0
@@ -32,17 +33,23 @@ GRAM_CLASSES = 64  # classes up to which JSON has the matrix
 FILE = FileKind("optgeom-geometry", "a geometry", "prototypes alone: save_prototypes")
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two classes and the angle between their means, in degrees."""
-
-    first: int
-    second: int
-    angle_deg: float
+def pair_angles(
+    cosines: Array, sizes: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Array, Array]:
+    """Pairs of groups (g <= h) with a pair of members between them: groups, angles, numbers of pairs of members."""
+    left, right = np.triu_indices(sizes.size)
+    size = sizes.astype(np.float64)
+    number = np.where(left == right, size[left] * (size[left] - 1) / 2, size[left] * size[right])
+    some = number > 0
+    left, right = left[some], right[some]
+    chosen = cosines[left, right]
+    # arccos turns one unit of rounding below 1 into a microdegree; coincident classes are at 0.
+    angles = np.where(chosen > COINCIDENT_COSINE, 0.0, np.degrees(arccos_clipped(chosen)))
+    return left, right, angles, number[some]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Geometry(Result):
+class Geometry(GramResult):
     """The optimal class-mean geometry of a class distribution and a loss.
 
     All arrays are read-only. Classes are numbered in the order of `classes`.
@@ -203,16 +210,7 @@ class Geometry(Result):
         return np.sort(np.concatenate([block, np.repeat(rest, times)]))[::-1]
 
     def _pair_angles(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Array, Array]:
-        """Pairs of groups (g <= h) with a pair of classes between them: groups, angles, numbers of pairs of classes."""
-        left, right = np.triu_indices(self.group_sizes.size)
-        sizes = self.group_sizes.astype(np.float64)
-        number = np.where(left == right, sizes[left] * (sizes[left] - 1) / 2, sizes[left] * sizes[right])
-        some = number > 0
-        left, right = left[some], right[some]
-        cosines = self.group_cosines[left, right]
-        # arccos turns one unit of rounding below 1 into a microdegree; coincident classes are at 0.
-        angles = np.where(cosines > COINCIDENT_COSINE, 0.0, np.degrees(arccos_clipped(cosines)))
-        return left, right, angles, number[some]
+        return pair_angles(self.group_cosines, self.group_sizes)
 
     def _pairs(self, order: npt.NDArray[np.intp], left: Any, right: Any, angles: Array, limit: int) -> tuple[Pair, ...]:
         pairs: list[Pair] = []
@@ -272,6 +270,14 @@ class Geometry(Result):
         near = np.flatnonzero(angles < NEAR_ANGLE_DEG)
         order = near[np.argsort(angles[near], kind="stable")]
         return tuple((pair.first, pair.second) for pair in self._pairs(order, left, right, angles, LISTED_PAIRS))
+
+    def optimal_gram(self) -> OptimalGram:
+        """The class-mean program that this is the optimum of, in the groups of this geometry."""
+        self._check_optimum()
+        program = ClassMeanProgram.build(self.classes, self.loss)
+        if program.sizes.size != self.group_sizes.size:
+            program = ClassMeanProgram.build(self.classes, self.loss, grouped=False)
+        return OptimalGram(program=program, cosines=self.group_cosines.copy())
 
     def as_dict(self, full: bool | None = None) -> dict[str, Any]:
         """Plain values for JSON.

@@ -10,15 +10,27 @@ import typer
 
 from optgeom.choices import AdditiveConstant, Scheme, Similarity
 from optgeom.progress import working
-from optgeom_cli.output import ExitCode, UsageError, check_picture, emit_json, exit_on_error, notice, print_summary
+from optgeom_cli.output import (
+    ExitCode,
+    UsageError,
+    check_picture,
+    emit_json,
+    exit_on_error,
+    notice,
+    page,
+    print_summary,
+    summary_table,
+)
 
 if TYPE_CHECKING:
     from optgeom.realization.api import Realization
     from optgeom.realization.weights import Weights
+    from optgeom_cli.determined import Determined
 
 
 _CLASS_SCHEMES = ("supcon", "soft-supcon")
 _PANEL = "Output"
+_DETERMINED = "What the loss determines"
 
 
 @exit_on_error()
@@ -76,6 +88,26 @@ def realize(
             "--constant", help="euclidean: cailliez compares with a constant added to distances; --out writes it."
         ),
     ] = "lingoes",
+    slack: Annotated[
+        float | None,
+        typer.Option(
+            "--slack",
+            metavar="SHARE",
+            help="Range of each angle within this share of the way from optimal to collapsed loss, such as 1e-3.",
+            rich_help_panel=_DETERMINED,
+        ),
+    ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole",
+            help="Slack of the mean over all samples, not per sample of a pair.",
+            rich_help_panel=_DETERMINED,
+        ),
+    ] = False,
+    workers: Annotated[
+        int, typer.Option("--workers", help="Processes that compute ranges.", rich_help_panel=_DETERMINED)
+    ] = 1,
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=_PANEL)
     ] = False,
@@ -102,6 +134,8 @@ def realize(
         files.check_target(out)
     if plot is not None:
         check_picture(plot)
+    if whole and slack is None:
+        raise UsageError("--whole goes with --slack; got no --slack (give one, such as --slack 1e-3)")
     parameters = {
         "epsilon": epsilon,
         "bandwidth": bandwidth,
@@ -134,11 +168,16 @@ def realize(
         from optgeom.plotting.realization import plot_realization
 
         save_figure(plot_realization(realization), plot)
+    determined = None
+    if slack is not None and failure is None:
+        from optgeom_cli.determined import determine_ranges
+
+        determined = determine_ranges(realization, "sample", slack=slack, whole=whole, workers=workers)
     if json_output:
-        content = realization.as_dict()
+        content = realization.as_dict() | ({} if determined is None else determined.as_dict())
         emit_json({**content, "notes": [*content["notes"], *notes]})
     else:
-        print_summary(_lines(realization, notes, [path for path in (out, plot) if path is not None]))
+        _report(_lines(realization, notes, [path for path in (out, plot) if path is not None]), determined)
     if failure is not None:
         notice(f"{failure}; no file is written")
         raise typer.Exit(ExitCode.NOT_CERTIFIED)
@@ -228,6 +267,19 @@ def _write(realization: Realization, path: Path, dim: int | None) -> None:
     else:
         np.savetxt(buffer, table, delimiter=",", fmt="%.17g")
     files.write_bytes(path, buffer.getvalue())
+
+
+def _report(lines: Iterable[tuple[str, str]], determined: Determined | None) -> None:
+    """Print the answer on stdout."""
+    if determined is None or determined.ranges is None:
+        print_summary(lines)
+        return
+    from optgeom_cli.determined import pairs_table
+
+    with page() as out:
+        out.print(summary_table((*lines, *determined.lines())))
+        out.print()
+        out.print(pairs_table(determined.ranges.geometry, determined))
 
 
 def _lines(realization: Realization, notes: list[str], files: list[Path]) -> Iterable[tuple[str, str]]:

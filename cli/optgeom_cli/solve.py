@@ -70,6 +70,9 @@ def solve(
             rich_help_panel=_DETERMINED,
         ),
     ] = False,
+    workers: Annotated[
+        int, typer.Option("--workers", help="Processes that compute ranges.", rich_help_panel=_DETERMINED)
+    ] = 1,
     saddles: Annotated[
         bool,
         typer.Option(
@@ -130,7 +133,7 @@ def solve(
         geometry, failure, targets = error.result, error, []
     _write(geometry, targets, dim)
     margin, margin_line = _collapse_margin(classes, chosen)
-    determined = _determine(geometry, slack, whole, saddles, failed=failure is not None)
+    determined = None if failure is not None else _determine(geometry, slack, whole, saddles, workers)
     if json_output:
         content = geometry.as_dict(full or None)
         if margin is None and margin_line is not None:
@@ -151,15 +154,13 @@ def solve(
         raise typer.Exit(ExitCode.NOT_CERTIFIED)
 
 
-def _determine(
-    geometry: Geometry, slack: float | None, whole: bool, saddles: bool, *, failed: bool
-) -> Determined | None:
-    """What the loss determines, where it was asked for and the geometry is an optimum."""
-    if (slack is None and not saddles) or failed:
+def _determine(geometry: Geometry, slack: float | None, whole: bool, saddles: bool, workers: int) -> Determined | None:
+    """What the loss determines, where it was asked for."""
+    if slack is None and not saddles:
         return None
     from optgeom_cli.determined import determine
 
-    return determine(geometry, slack=slack, whole=whole, saddles=saddles)
+    return determine(geometry, slack=slack, whole=whole, saddles=saddles, workers=workers)
 
 
 def _collapse_margin(classes: ClassDistribution, loss: Loss) -> tuple[CollapseMargin | None, str | None]:

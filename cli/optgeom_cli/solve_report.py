@@ -12,17 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from optgeom.formatting import first_of, short
-from optgeom.geometry import Geometry, Pair
+from optgeom.geometry import Geometry
+from optgeom.result import Pair
 from optgeom.wording import describe_certificate, describe_regime, simplex_angle_deg
-from optgeom_cli.determined import Determined
+from optgeom_cli.determined import Determined, degrees, pairs_table
 from optgeom_cli.output import page, summary_table
 
 ALL_CLASSES = 20  # up to this many classes each has its line
 HEAD_AND_TAIL = 5
-SHOWN_PAIRS = 5
 SHOWN_NAMES = 4
 TIED_COSINES = 1e-13  # rounding of cosines that symmetry makes equal
-ZERO_DEGREES = 1e-5  # a few roundings of a cosine away from 1
 
 _KINDS = {
     "--out": "the geometry; optgeom.Geometry.load reads it",
@@ -54,20 +53,23 @@ def report(
         What the loss determines, where it was asked for.
     """
     lines = [
-        *_summary(geometry, source, collapse),
+        *_summary(geometry, source, collapse, determined),
         *(determined.lines() if determined is not None else ()),
         *(("Written", f"{path} ({_KINDS[option]})") for option, path in files),
     ]
     with page() as out:
         out.print(summary_table(lines))
-        if geometry.num_classes > 3 and not _all_equal(geometry) and not geometry.coincident_classes:
+        plain = geometry.num_classes > 3 and not _all_equal(geometry) and not geometry.coincident_classes
+        if plain or (determined is not None and determined.ranges is not None):
             out.print()
-            out.print(_pairs_table(geometry, determined))
+            out.print(pairs_table(geometry, determined))
         out.print()
         out.print(_classes_table(geometry))
 
 
-def _summary(geometry: Geometry, source: str | None, collapse: str | None) -> Iterable[tuple[str, str]]:
+def _summary(
+    geometry: Geometry, source: str | None, collapse: str | None, determined: Determined | None
+) -> Iterable[tuple[str, str]]:
     yield "Classes", _classes_line(geometry, source)
     yield "Loss", geometry.loss.words()
     omitted = geometry.loss.omitted
@@ -76,7 +78,7 @@ def _summary(geometry: Geometry, source: str | None, collapse: str | None) -> It
     yield "Regime", describe_regime(geometry)
     if collapse is not None:
         yield "Collapse", collapse
-    yield from _angle_lines(geometry)
+    yield from _angle_lines(geometry, determined)
     yield from _coincidence_lines(geometry)
     yield "Rank", _rank_line(geometry)
     yield "Certificate", describe_certificate(geometry)
@@ -102,15 +104,7 @@ def _all_equal(geometry: Geometry) -> bool:
     return bool(geometry.farthest_pairs(1)[0].angle_deg - geometry.min_angle_deg < 1e-7)
 
 
-def degrees(angle: float, geometry: Geometry) -> str:
-    """An angle with as many decimals as distinguish the angles of this geometry."""
-    if angle < 1:
-        return "0" if angle < ZERO_DEGREES else f"{angle:.2g}"
-    span = geometry.farthest_pairs(1)[0].angle_deg - geometry.min_angle_deg
-    return f"{angle:.{2 if span < 1e-7 else int(np.clip(np.ceil(1.5 - np.log10(span)), 2, 7))}f}"
-
-
-def _angle_lines(geometry: Geometry) -> Iterable[tuple[str, str]]:
+def _angle_lines(geometry: Geometry, determined: Determined | None) -> Iterable[tuple[str, str]]:
     reference = simplex_angle_deg(geometry.num_classes)
     if geometry.num_classes == 2:
         yield "Angle", f"{degrees(geometry.min_angle_deg, geometry)} degrees between the two classes"
@@ -125,7 +119,10 @@ def _angle_lines(geometry: Geometry) -> Iterable[tuple[str, str]]:
     ):
         more = _equal_pairs(geometry, pair) - 1
         others = f", and {more} more pair{'' if more == 1 else 's'}" if more else ""
-        yield heading, f"{degrees(pair.angle_deg, geometry)} degrees (classes {_pair_names(geometry, pair)}{others})"
+        near = "" if determined is None else determined.within(pair.first, pair.second)
+        slack = f"; {near} within the slack" if near else ""
+        angle = degrees(pair.angle_deg, geometry)
+        yield heading, f"{angle} degrees (classes {_pair_names(geometry, pair)}{others}{slack})"
     yield (
         "For comparison",
         f"{degrees(reference, geometry)} degrees for every pair if all classes were equally frequent",
@@ -166,28 +163,6 @@ def _rank_line(geometry: Geometry) -> str:
     dimensions = f"{geometry.rank} dimension{'' if geometry.rank == 1 else 's'}"
     text = f"{geometry.rank} of at most {most}: the class means fit in {dimensions}"
     return text + (f" ({geometry.dim} asked for)" if geometry.dim is not None else "")
-
-
-def _pairs_table(geometry: Geometry, determined: Determined | None) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title="Closest pairs",
-        title_justify="left",
-        title_style="bold",
-        show_edge=False,
-        pad_edge=False,
-    )
-    table.add_column("class", overflow="ellipsis", no_wrap=True)
-    table.add_column("class", overflow="ellipsis", no_wrap=True)
-    table.add_column("angle (degrees)", justify="right", no_wrap=True)
-    if determined is not None and determined.ranges is not None:
-        table.add_column("within the slack", justify="right", no_wrap=True)
-    for pair in geometry.closest_pairs(SHOWN_PAIRS):
-        names = (Text(short(geometry.names[which])) for which in (pair.first, pair.second))
-        near = determined.of_pair(pair.first, pair.second) if determined is not None else None
-        ends = [] if near is None else [f"{near.closest_deg:.1f} to {near.farthest_deg:.1f}"]
-        table.add_row(*names, degrees(pair.angle_deg, geometry), *ends)
-    return table
 
 
 def _classes_table(geometry: Geometry) -> Table:

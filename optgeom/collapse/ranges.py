@@ -24,6 +24,7 @@ from optgeom.collapse.near_optimal import End, Excess, extreme_cosine, least_exc
 from optgeom.collapse.paired_optimum import PairedOptimum, Pairs, choose_pairs
 from optgeom.geometry import Geometry
 from optgeom.inputs import parallel
+from optgeom.result import GramResult
 
 AGREEMENT_DEG = 1e-3  # of the attained and the outer end of a certified range
 REMEDY = "run again: nothing was kept"
@@ -66,7 +67,7 @@ class Ranges:
 
     Attributes
     ----------
-    geometry : Geometry
+    geometry : Geometry or Realization
     slack : float
         Share of the loss range.
     own : bool
@@ -79,7 +80,7 @@ class Ranges:
         Sorted by class indices.
     """
 
-    geometry: Geometry
+    geometry: GramResult
     slack: float
     own: bool
     tolerance_deg: float
@@ -160,7 +161,7 @@ class SlackNeeded:
         without batches of a known size.
     """
 
-    geometry: Geometry
+    geometry: GramResult
     tolerance_deg: float
     loss_range: float
     pairs: tuple[PairSlack, ...]
@@ -193,7 +194,7 @@ class SlackNeeded:
 
 
 def ranges(
-    geometry: Geometry,
+    geometry: GramResult,
     *,
     slack: float = 1e-3,
     own: bool = True,
@@ -209,15 +210,15 @@ def ranges(
 
     Parameters
     ----------
-    geometry : Geometry
-        A certified optimum, in any regime but "dimension-limited".
+    geometry : Geometry or Realization
+        A certified optimum over all dimensions; a realization with cosine similarity, whose pairs are of samples.
     slack : float
         > 0: share of the loss range that a geometry may be above the optimum.
     own : bool
         Count the excess per image of the two classes of a pair (the default), or of all images.
     pairs : sequence of (name, name) or (index, index), optional
         Pairs with exact ranges. By default all of up to 30 classes; else the 10 closest, the 10 of the rarest classes,
-        and the 10 that are widest to second order.
+        and the 10 that are widest to second order; of more samples the 10 closest and the 10 farthest.
     tolerance_deg : float
         A range narrower than this on both sides counts as determined (`Ranges.determined`).
     workers : int
@@ -232,10 +233,11 @@ def ranges(
     Raises
     ------
     InvalidInputError
-        A value outside its domain, an unknown class, a geometry that is not certified, or that is less exact than the
-        slack.
+        A value outside its domain, an unknown class, or a geometry that is not certified. (Where it is less exact than
+        the slack, ranges are 0 to 180 degrees and not certified.)
     IncompatibleError
-        A geometry in fewer dimensions than its optimum needs.
+        A geometry in fewer dimensions than its optimum needs, Euclidean similarity, or an optimum in which all points
+        may coincide.
 
     Examples
     --------
@@ -264,7 +266,7 @@ def ranges(
 
 
 def slack_needed(
-    geometry: Geometry,
+    geometry: GramResult,
     *,
     tolerance_deg: float = 2.0,
     pairs: Pairs | None = None,
@@ -299,8 +301,8 @@ def slack_needed(
     chosen = choose_pairs(optimum, pairs)
     excesses = _for_pairs(_Task(geometry, "excess", tolerance_deg, True), optimum, chosen, workers, progress)
     records = tuple(_pair_slack(optimum, pair, excesses[pair]) for pair in chosen)
-    resolution = float(np.spacing(np.float32(abs(geometry.risk)))) / 2
-    deviation = batch_deviation(geometry)
+    resolution = float(np.spacing(np.float32(abs(optimum.program.risk(optimum.cosines))))) / 2
+    deviation = batch_deviation(geometry) if isinstance(geometry, Geometry) else None
     return SlackNeeded(
         geometry=geometry,
         tolerance_deg=tolerance_deg,
@@ -336,7 +338,7 @@ class PairExcess:
 
 
 def excess_of_angles(
-    geometry: Geometry, *, pairs: Sequence[tuple[int, int]], angles_deg: Sequence[float], exact: int = 20
+    geometry: GramResult, *, pairs: Sequence[tuple[int, int]], angles_deg: Sequence[float], exact: int = 20
 ) -> tuple[PairExcess, ...]:
     r"""What it costs, at least, that a pair of classes has an angle that is not the optimal one.
 
@@ -363,7 +365,7 @@ def excess_of_angles(
 
     def second_order(pair: tuple[int, int], angle: float) -> float | None:
         chi = optimum.susceptibility(*pair)
-        moved = math.cos(math.radians(angle)) - geometry.cosine(*pair)
+        moved = math.cos(math.radians(angle)) - optimum.cosine(*pair)
         return None if chi is None else moved**2 / (2 * chi)
 
     estimates = [second_order(pair, angle) for pair, angle in zip(pairs, angles_deg, strict=True)]
@@ -396,7 +398,7 @@ def excess_of_angles(
 class _Task:
     """What is asked about each pair; this is what workers get."""
 
-    geometry: Geometry
+    geometry: GramResult
     what: str  # "range" or "excess"
     value: float  # slack, or degrees
     own: bool
@@ -456,7 +458,7 @@ def _pair_range(optimum: PairedOptimum, pair: tuple[int, int], closest: End, far
     return PairRange(
         first=pair[0],
         second=pair[1],
-        angle_deg=_angle(optimum.geometry.cosine(*pair)),
+        angle_deg=_angle(optimum.cosine(*pair)),
         # Where the ends agree, rounding may put the bound a little inside of what is attained.
         closest_deg=min(ends[0], ends[2]) if agree else ends[0],
         farthest_deg=max(ends[1], ends[3]) if agree else ends[1],
@@ -472,7 +474,7 @@ def _pair_slack(optimum: PairedOptimum, pair: tuple[int, int], excess: Excess) -
     return PairSlack(
         first=pair[0],
         second=pair[1],
-        angle_deg=_angle(optimum.geometry.cosine(*pair)),
+        angle_deg=_angle(optimum.cosine(*pair)),
         whole=whole,
         own=whole / optimum.pair_weight(*pair),
         whole_lower=excess.lower / optimum.loss_range,

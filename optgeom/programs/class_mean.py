@@ -113,6 +113,16 @@ class ClassMeanProgram:
     def count(self) -> Array:
         return self.rows.count
 
+    @property
+    def index(self) -> npt.NDArray[np.intp]:
+        """(C,) group of each class."""
+        return self.groups.index
+
+    @property
+    def anchor_weight(self) -> Array:
+        """(G,) weight of one class of each group in the risk."""
+        return self.rows.anchor_weight
+
     def free_classes(self) -> npt.NDArray[np.intp]:
         """Indices of the classes on which no other class exerts a force: their direction does not matter."""
         pushed = self.rows.reaches() & (self.rows.anchor_weight > 0)[:, None] & (self.rows.count > 0)
@@ -162,18 +172,11 @@ class ClassMeanProgram:
     def with_apart(self, classes: tuple[int, ...]) -> tuple[ClassMeanProgram, npt.NDArray[np.intp]]:
         """The same program with these classes in groups of their own, and the old group of each new group."""
         groups = self.groups
-        index, sizes, source = groups.index.copy(), list(groups.sizes), list(range(groups.sizes.size))
-        for member in classes:
-            old = int(index[member])
-            if sizes[old] > 1:
-                sizes[old] -= 1
-                index[member] = len(sizes)
-                sizes.append(1)
-                source.append(source[old])
+        index, sizes, source = group_matrix.with_apart(groups.index, groups.sizes, classes)
         counts = None if groups.counts is None else groups.counts[source]
-        finer = ClassGroups(index, np.array(sizes, dtype=np.int64), groups.proportions[source], counts)
+        finer = ClassGroups(index, sizes, groups.proportions[source], counts)
         program = replace(self, groups=finer, rows=self.loss.rows(finer), coincident=self.loss.coincident(finer))
-        return program, np.array(source, dtype=np.intp)
+        return program, source
 
     def merged(self) -> ClassMeanProgram:
         """The program in which every coincident group is one pseudo-class.

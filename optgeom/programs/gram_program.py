@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from optgeom._numerics import Array, Square
 from optgeom.programs.group_matrix import Sizes
 
@@ -69,4 +72,26 @@ class CertifiableProgram(GramProgram, Protocol):
 
     def known_gap(self, cosines: Square) -> float | None:
         """Risk minus a lower bound that the program knows, computed to relative accuracy; None where it knows none."""
+        ...
+
+
+class PairProgram(CertifiableProgram, Protocol):
+    """A program whose members can be told apart, for questions about single pairs.
+
+    Attributes
+    ----------
+    index : (n,)
+        Group of each member.
+    anchor_weight : (G,)
+        Weight of one member of each group in the risk; need not sum to 1.
+    """
+
+    @property
+    def index(self) -> npt.NDArray[np.intp]: ...
+
+    @property
+    def anchor_weight(self) -> Array: ...
+
+    def with_apart(self, members: tuple[int, ...], /) -> tuple[PairProgram, npt.NDArray[np.intp]]:
+        """The same program with these members in groups of their own, and the old group of each new group."""
         ...

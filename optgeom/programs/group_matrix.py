@@ -57,3 +57,18 @@ def expand(
     full = between[np.ix_(index, index)]
     np.fill_diagonal(full, diagonal[index])
     return full
+
+
+def with_apart(
+    index: npt.NDArray[np.intp], sizes: Sizes, members: tuple[int, ...]
+) -> tuple[npt.NDArray[np.intp], Sizes, npt.NDArray[np.intp]]:
+    """Groups in which these members have one of their own: index of each member, sizes, old group of each group."""
+    index, finer, source = index.copy(), list(sizes), list(range(sizes.size))
+    for member in members:
+        old = int(index[member])
+        if finer[old] > 1:
+            finer[old] -= 1
+            index[member] = len(finer)
+            finer.append(1)
+            source.append(source[old])
+    return index, np.array(finer, dtype=np.int64), np.array(source, dtype=np.intp)

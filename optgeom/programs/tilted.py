@@ -14,25 +14,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, Square
-from optgeom.programs.gram_program import GramProgram
+from optgeom.programs.gram_program import GramProgram, PairProgram
 from optgeom.programs.group_matrix import Sizes
+from optgeom.programs.weighted import WeightedProgram
 
 
 class _Derived:
     """What both programs say to certificates."""
 
-    dual: Literal["linear"] = "linear"
-    gives: frozenset[str] = frozenset()
+    dual: ClassVar[Literal["linear", "entropy"]] = "linear"
+    gives: ClassVar[frozenset[str]] = frozenset()
 
     def known_gap(self, cosines: Square) -> float | None:
         """None: no lower bound is known."""
         return None
+
+
+def tilt(program: PairProgram, first: int, second: int, strength: float) -> TiltedProgram:
+    """The program tilted by `strength` towards the cosine of two groups of one member."""
+    if isinstance(program, WeightedProgram):
+        return TiltedWeights(program, first, second, strength)
+    return TiltedProgram(program, first, second, strength)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +49,7 @@ class TiltedProgram(_Derived):
 
     Attributes
     ----------
-    base : GramProgram
+    base : PairProgram
         F, in group form.
     first, second : int
         Groups a and b, each of one member, a != b.
@@ -49,7 +57,7 @@ class TiltedProgram(_Derived):
         c, of either sign; in units of the risk per unit of cosine.
     """
 
-    base: GramProgram
+    base: PairProgram
     first: int
     second: int
     strength: float
@@ -87,6 +95,48 @@ class TiltedProgram(_Derived):
     def pair_curvature(self, cosines: Square, gradient: Square) -> Square:
         """That of F."""
         return self.base.pair_curvature(cosines, self._shifted(gradient, self.strength / 2))
+
+
+@dataclass(frozen=True, eq=False)
+class TiltedWeights(TiltedProgram):
+    """The tilted weighted program: that of weights which want more of one pair, both ways.
+
+    L - c A_ab is the loss with c n tau / 2 added to w~_ab and w~_ba. So the entropy dual holds, whose bound converges
+    with the square of the error, and so does every method for weights that need not sum to 1.
+    """
+
+    base: WeightedProgram
+    dual: ClassVar[Literal["linear", "entropy"]] = "entropy"
+    gives: ClassVar[frozenset[str]] = frozenset({"row-softmax"})
+
+    @cached_property
+    def rows(self) -> Array:
+        """(G, G) w~ with what is added for the pair."""
+        return self._shifted(self.base.rows, self.strength * self.num_samples * self.temperature / 2)
+
+    @property
+    def num_samples(self) -> int:
+        return self.base.num_samples
+
+    @property
+    def temperature(self) -> float:
+        return self.base.temperature
+
+    @property
+    def anchored(self) -> npt.NDArray[np.bool_]:
+        return self.base.anchored
+
+    def log_softmax(self, cosines: Square) -> tuple[Array, Array]:
+        """That of L."""
+        return self.base.log_softmax(cosines)
+
+    def probabilities(self, cosines: Square) -> Square:
+        """That of L."""
+        return self.base.probabilities(cosines)
+
+    def risk(self, cosines: Square) -> float:
+        """L - c A_ab, with the constant of L, as the entropy dual has it."""
+        return self.base.risk(cosines) - self.strength * float(cosines[self.first, self.second])
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,13 +17,14 @@ Vock, Duchesnay, Dufumier 2026, arXiv 2605.13943 (weighted InfoNCE as distance g
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, Square, log_nonnegative, logsumexp_rows
+from optgeom.programs import group_matrix
 from optgeom.programs.group_matrix import Sizes
 
 
@@ -44,6 +45,8 @@ class WeightedProgram:
         Samples with a positive. The others carry no term of the loss and act as negatives only (n still counts them).
     temperature : float
         tau > 0.
+    given_index : (n,) intp, optional
+        Group of each sample; the samples of a group are neighbours by default.
     """
 
     sizes: Sizes
@@ -51,12 +54,23 @@ class WeightedProgram:
     rows: Array
     anchored: npt.NDArray[np.bool_]
     temperature: float
+    given_index: npt.NDArray[np.intp] | None = None
     dual: ClassVar[Literal["entropy"]] = "entropy"
     gives: ClassVar[frozenset[str]] = frozenset({"row-softmax"})
 
     @property
     def num_samples(self) -> int:
         return int(self.sizes.sum())
+
+    @property
+    def index(self) -> npt.NDArray[np.intp]:
+        """(n,) group of each sample."""
+        return np.repeat(np.arange(self.sizes.size), self.sizes) if self.given_index is None else self.given_index
+
+    @property
+    def anchor_weight(self) -> Array:
+        """(G,) weight of one sample of each group in the risk."""
+        return self.anchored / self.num_samples
 
     def log_softmax(self, cosines: Square) -> tuple[Array, Array]:
         """(G, G) log P_gh = log softmax_k(A_ik/tau) of one other sample, and (G,) log of the normaliser."""
@@ -68,7 +82,7 @@ class WeightedProgram:
         """L at a group-form Gram matrix."""
         _, norm = self.log_softmax(cosines)
         pulled = (self.count * self.rows * cosines).sum(axis=1) / self.temperature
-        return float(np.sum(self.sizes * np.where(self.anchored, norm - pulled, 0.0)) / self.num_samples)
+        return float(np.sum(self.sizes * (np.where(self.anchored, norm, 0.0) - pulled)) / self.num_samples)
 
     def known_gap(self, cosines: Square) -> float:
         """L - H, H = -(1/n) sum_ij w~_ij log w~_ij the entropic bound: the mean relative entropy of the rows."""
@@ -83,8 +97,8 @@ class WeightedProgram:
         return np.where((self.count > 0) & self.anchored[:, None], np.exp(np.minimum(log_p, 0.0)), 0.0)
 
     def risk_above_floor(self, cosines: Square) -> float:
-        """L: it has no constant to leave out."""
-        return self.risk(cosines)
+        """L - H, which keeps the digits of a loss near its bound."""
+        return self.known_gap(cosines)
 
     def gradient(self, cosines: Square) -> Square:
         """(G, G) (P + P' - w~ - w~')/(2 tau n): half the derivative in A_ij = A_ji."""
@@ -102,6 +116,15 @@ class WeightedProgram:
             return np.asarray((moved + moved.T) / factor)
 
         return derivative
+
+    def with_apart(self, samples: tuple[int, ...]) -> tuple[WeightedProgram, npt.NDArray[np.intp]]:
+        """The same program with these samples in groups of their own, and the old group of each new group."""
+        index, sizes, source = group_matrix.with_apart(self.index, self.sizes, samples)
+        count = np.broadcast_to(sizes.astype(np.float64), (sizes.size, sizes.size)).copy()
+        np.fill_diagonal(count, sizes - 1.0)
+        rows, anchored = self.rows[np.ix_(source, source)], self.anchored[source]
+        finer = replace(self, sizes=sizes, count=count, rows=rows, anchored=anchored, given_index=index)
+        return finer, source
 
     def pair_curvature(self, cosines: Square, gradient: Square) -> Square:
         """(P + P')/(2 tau^2 n): exact but for the coupling within a row."""

@@ -16,23 +16,24 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom import _checks, choices, prototypes
-from optgeom._numerics import Array, freeze
-from optgeom.certificates import Certificate, certify, decide
-from optgeom.errors import InvalidInputError, NotCertifiedError
+from optgeom._numerics import Array, freeze, read_only
+from optgeom.certificates import Certificate
+from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError
 from optgeom.formatting import to_json
+from optgeom.geometry import pair_angles
 from optgeom.io import FileKind, FileMismatchError, check_certificate, check_figure, plain_certificate
-from optgeom.realization import bracket, entropy, euclidean, optimum, spherical
+from optgeom.realization import optimum, spherical
 from optgeom.realization.cailliez import CailliezGeometry, cailliez_geometry
-from optgeom.realization.verdict import Verdict, embed, is_unique, judge
+from optgeom.realization.question import Question, figures, search_geometry
+from optgeom.realization.verdict import Verdict, embed, judge
 from optgeom.realization.weights import Weights
-from optgeom.result import Result, SolverRun
+from optgeom.result import GramResult, OptimalGram, Pair, SolverRun
 
-SYMMETRIC = "best symmetric similarity"
 FILE = FileKind("optgeom-realization", "a realization", "its embedding alone: numpy.save")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Realization(Result):
+class Realization(GramResult):
     """What weighted InfoNCE asks for, and what can be had.
 
     Attributes
@@ -105,6 +106,11 @@ class Realization(Result):
         return self.weights.n
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The numbers of the samples."""
+        return tuple(map(str, range(self.n)))
+
+    @property
     def regime(self) -> str:
         """One of "realizable", "degenerate" or "inconsistent"."""
         return self.verdict.regime
@@ -138,6 +144,51 @@ class Realization(Result):
         width = self.points.shape[1]
         columns = _checks.integer("dim", columns or width, at_least=width, hint="the dimension of the geometry")
         return np.pad(self.points, ((0, 0), (0, columns - width)))
+
+    @functools.cached_property
+    def optimal_cosines(self) -> Array:
+        """(G, G) Gram matrix of the optimum over all dimensions, in the group form of `weights`.
+
+        Raises
+        ------
+        IncompatibleError
+            Euclidean similarity, or a bracket.
+        """
+        if self.similarity != "cosine":
+            raise IncompatibleError(
+                "`geometry` must have cosine similarity; got euclidean (its loss determines squared distances only up "
+                "to a constant that may be added to all)"
+            )
+        self._check_optimum()
+        if self.group_cosines is not None:
+            return self.group_cosines
+        shift = self.verdict.shift
+        assert shift is not None  # without a Gram matrix the bound is attained
+        return read_only(spherical.target_cosines(self.weights, self.temperature, shift))
+
+    def optimal_gram(self) -> OptimalGram:
+        """The weighted program that this is the optimum of."""
+        cosines = self.optimal_cosines.copy()
+        return OptimalGram(program=optimum.program_of(self.weights, self.temperature), cosines=cosines)
+
+    def closest_pairs(self, limit: int = 5) -> tuple[Pair, ...]:
+        """The pairs of samples with the smallest angles, closest first: one for every two groups of equal samples."""
+        return self._pairs_by_angle(limit, 1.0)
+
+    def farthest_pairs(self, limit: int = 5) -> tuple[Pair, ...]:
+        """The pairs of samples with the largest angles, farthest first: one for every two groups of equal samples."""
+        return self._pairs_by_angle(limit, -1.0)
+
+    def _pairs_by_angle(self, limit: int, sign: float) -> tuple[Pair, ...]:
+        index = self.weights.index
+        left, right, angles, _ = pair_angles(self.optimal_cosines, self.weights.sizes)
+        pairs = []
+        for which in np.argsort(sign * angles, kind="stable")[: max(limit, 1)]:
+            g, h = left[which], right[which]
+            first = int(np.argmax(index == g))
+            second = int(np.flatnonzero(index == h)[int(g == h)])
+            pairs.append(Pair(min(first, second), max(first, second), float(angles[which])))
+        return tuple(pairs)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -260,160 +311,20 @@ def realize(
             "`constant` must be lingoes with cosine similarity; got 'cailliez' (it is about Euclidean distances)"
         )
     checked = weights if isinstance(weights, Weights) else Weights.from_matrix(weights)
-    question = _Question(
+    question = Question(
         weights=checked,
         temperature=temperature,
         tolerance=tolerance,
         verdict=judge(checked, similarity, temperature, dim=dim, search=search),
     )
-    name, iterations, arrays = _search(question)
-    parts = _evaluate(question, **arrays)
+    name, iterations, arrays = search_geometry(question)
+    parts = figures(question, **arrays)
     result = Realization(**parts, solver=SolverRun(name, iterations, time.perf_counter() - began))
     if result.bracket is None and not result.certified:
         raise NotCertifiedError(
             f"the optimum found by the {name} is not certified: {result.certificate.reason}", result
         )
     return result if constant == "lingoes" else replace(result, cailliez=cailliez_geometry(checked, temperature))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Question:
-    """What was asked, and what follows from the weights alone."""
-
-    weights: Weights
-    temperature: float
-    tolerance: float
-    verdict: Verdict
-
-    @functools.cached_property
-    def bound(self) -> float:
-        """The entropic bound."""
-        return entropy.entropic_bound(self.weights)
-
-    @property
-    def is_limit(self) -> bool:
-        """Whether the bound is the infimum of a hard scheme in Euclidean space, which no embedding attains."""
-        verdict = self.verdict
-        enough = verdict.dim is None or verdict.min_dimension is None or verdict.dim >= verdict.min_dimension
-        return verdict.similarity == "euclidean" and verdict.regime == "degenerate" and not verdict.attained and enough
-
-    @functools.cached_property
-    def symmetric(self) -> tuple[entropy.SymmetricFit, Verdict] | None:
-        """Best symmetric similarity of asymmetric weights in Euclidean space, and the verdict on it."""
-        if self.verdict.similarity != "euclidean" or self.weights.symmetric or self.weights.hard:
-            return None
-        fit = entropy.fit_symmetric(self.weights)
-        return fit, judge(fit.weights, "euclidean", self.temperature, dim=self.verdict.dim)
-
-
-def _search(question: _Question) -> tuple[str, int, dict[str, Array]]:
-    """Solver, iterations, and the array that no closed form gives."""
-    weights, temperature, verdict = question.weights, question.temperature, question.verdict
-    if verdict.attained:
-        return "closed form", 0, {}
-    if verdict.similarity == "euclidean":
-        if question.is_limit:
-            return "limit", 0, {}
-        if question.symmetric is not None and question.symmetric[1].attained:
-            return SYMMETRIC, 0, {}
-        near = None if question.symmetric is None else question.symmetric[0].weights
-        dim = verdict.dim or max(1, weights.n - 1)
-        points, steps = bracket.best_in_space(weights, temperature, dim, near=near)
-        return "L-BFGS, dimension limited", steps, {"points": points}
-    best = optimum.optimal_cosines(weights, temperature, question.tolerance)
-    if verdict.dim is not None and verdict.dim < best.certificate.rank:
-        points, steps = bracket.best_on_sphere(weights, temperature, verdict.dim, best.cosines)
-        return "low-rank, dimension limited", steps, {"points": points, "relaxed_cosines": best.cosines}
-    return best.solver, best.iterations, {"group_cosines": best.cosines}
-
-
-def _evaluate(
-    question: _Question,
-    *,
-    group_cosines: Array | None = None,
-    points: Array | None = None,
-    relaxed_cosines: Array | None = None,
-) -> dict[str, Any]:
-    """Everything that a realization says, but for who solved it, from the weights and at most one array."""
-    weights, verdict, bound = question.weights, question.verdict, question.bound
-    shared = {
-        "weights": weights,
-        "similarity": verdict.similarity,
-        "temperature": question.temperature,
-        "dim": verdict.dim,
-        "verdict": verdict,
-        "entropic_bound": bound,
-    }
-    if points is not None:
-        return {**shared, **_bracketed(question, points, relaxed_cosines)}
-    if group_cosines is not None:
-        gap = entropy.gap_to_bound(weights, group_cosines / question.temperature)
-        certificate = _certified(question, group_cosines)
-        geometry = {"group_cosines": group_cosines, "rank": certificate.rank}
-        return {**shared, **geometry, "optimal_loss": bound + gap, "gap_to_bound": gap, "certificate": certificate}
-    attained, gap, lower = (weights, verdict), 0.0, bound
-    if verdict.attained and verdict.shift is not None:
-        gap = entropy.gap_to_bound(weights, _target(weights, verdict, verdict.shift))
-    elif question.symmetric is not None:
-        fit, inner = question.symmetric
-        attained, gap, lower = (fit.weights, inner), fit.gap, bound + fit.gap if fit.exact else bound
-    ranks = attained[1].ranks if attained[1].attained else None
-    rank = None if ranks is None else min(ranks)
-    certificate = decide(
-        risk=bound + gap,
-        gap=gap if lower == bound else max(0.0, bound + gap - lower),
-        lower_bound=lower,
-        primal_shift=0.0,
-        rank=rank or 0,
-        tolerance=question.tolerance,
-        unique=attained[1].unique,
-    )
-    geometry = {"rank": rank, "_attained": attained}
-    return {**shared, **geometry, "optimal_loss": bound + gap, "gap_to_bound": gap, "certificate": certificate}
-
-
-def _target(weights: Weights, verdict: Verdict, shift: float) -> Array:
-    """(G, G) similarities of the geometry that attains the bound."""
-    tau = verdict.temperature
-    if verdict.similarity == "cosine":
-        return spherical.target_cosines(weights, tau, shift) / tau
-    return -euclidean.squared_distances(weights, tau, shift) / tau
-
-
-def _certified(question: _Question, cosines: Array) -> Certificate:
-    """Certificate of a Gram matrix in any dimension."""
-    program = optimum.program_of(question.weights, question.temperature)
-    certificate = certify(program, cosines, tolerance=question.tolerance).certificate
-    unique = certificate.certified and is_unique(question.weights, program, cosines, certificate.gap)
-    return replace(certificate, unique=unique, lower_bound=max(question.bound, certificate.lower_bound))
-
-
-def _bracketed(question: _Question, points: Array, relaxed: Array | None) -> dict[str, Any]:
-    """The loss of points in too few dimensions, and the best lower bound."""
-    loss = bracket.loss_of(question.weights, question.temperature, question.verdict.similarity, points)
-    lower = question.bound
-    if relaxed is not None:
-        lower = _certified(question, relaxed).lower_bound
-    elif question.symmetric is not None and question.symmetric[0].exact:
-        lower += question.symmetric[0].gap
-    certificate = decide(
-        risk=loss,
-        gap=loss - lower,
-        lower_bound=lower,
-        primal_shift=0.0,
-        rank=points.shape[1],
-        tolerance=question.tolerance,
-        refusal=f"{points.shape[1]} dimensions are fewer than the optimum needs: the answer is a bracket",
-    )
-    return {
-        "points": points,
-        "relaxed_cosines": relaxed,
-        "rank": points.shape[1],
-        "optimal_loss": loss,
-        "gap_to_bound": loss - question.bound,
-        "bracket": (lower, loss),
-        "certificate": certificate,
-    }
 
 
 def evaluate(
@@ -444,7 +355,7 @@ def evaluate(
     """
     verdict = judge(weights, similarity, temperature, dim=dim)
     _checks.real("tolerance", tolerance, above=0.0, hint="the default is 1e-9")
-    question = _Question(weights=weights, temperature=temperature, tolerance=tolerance, verdict=verdict)
+    question = Question(weights=weights, temperature=temperature, tolerance=tolerance, verdict=verdict)
     groups = weights.log_weights.shape
     for name, array in arrays.items():
         fits = array.shape == groups if name != "points" else array.ndim == 2 and array.shape[0] == weights.n
@@ -452,7 +363,7 @@ def evaluate(
             raise ValueError(f"its {name} are not a matrix of numbers for its weights")
     if not arrays and not (verdict.attained or question.is_limit or question.symmetric is not None):
         raise ValueError("it has no geometry")
-    return Realization(**_evaluate(question, **arrays), solver=solver)
+    return Realization(**figures(question, **arrays), solver=solver)
 
 
 def _rebuild(document: dict[str, Any], arrays: dict[str, Any]) -> Realization:

@@ -40,7 +40,8 @@ class Optimum:
 
 def program_of(weights: Weights, temperature: float) -> WeightedProgram:
     """The convex program of these weights."""
-    return WeightedProgram(weights.sizes, weights.count, np.exp(weights.log_rows), weights.with_positive, temperature)
+    rows, anchored = np.exp(weights.log_rows), weights.with_positive
+    return WeightedProgram(weights.sizes, weights.count, rows, anchored, temperature, weights.index)
 
 
 def start_cosines(weights: Weights, temperature: float) -> Array:

@@ -99,7 +99,7 @@ class _Point:
         return float(max(np.max(np.abs(self.r1)), np.max(np.abs(self.r2))))
 
 
-class _System:
+class PinnedSystem:
     """The two equations for one majorizer."""
 
     def __init__(self, program: ClassMeanProgram, majorizer: Majorizer, pin: Pin | None = None) -> None:
@@ -108,6 +108,9 @@ class _System:
         self.tau = program.temperature
         self.log_offset = majorizer.log_offset
         self.pairs = self.count > 0
+        self.moves = self.pairs.copy()
+        if pin is not None:
+            self.moves[pin[0], pin[1]] = self.moves[pin[1], pin[0]] = False
         self.log_weight = np.where(self.pairs, majorizer.log_weight, 0.0)
         self.largest, self.smallest = float(np.max(self.log_weight)), float(np.min(self.log_weight))
         self.weight = np.exp(self.log_weight - self.largest)
@@ -125,7 +128,7 @@ class _System:
         row = logsumexp_rows(np.where(self.pairs, log_force, -np.inf) + log_nonnegative(self.count))
         return np.asarray(row - 0.5 * logsumexp_rows((np.log(sizes) + row)[None, :])[0])
 
-    def _forces(self, u: Array) -> tuple[Array, Array]:
+    def forces(self, u: Array) -> tuple[Array, Array]:
         """log c_ij and the share of the row anchor in it."""
         level = self.log_anchor - u
         finite = level[np.isfinite(level)]
@@ -140,9 +143,8 @@ class _System:
         log_c = np.logaddexp(log_omega, log_omega.T)
         return log_c, np.exp(log_omega - log_c)
 
-    def at(self, u: Array, y: Array) -> _Point:
-        log_c, share = self._forces(u)
-        cosines = 1.0 + self.tau * (np.log(self.tau) + y[:, None] + y[None, :] - log_c)
+    def fix(self, cosines: Array, share: Array) -> None:
+        """Set the cosines that do not move with the unknowns."""
         if self.pin is not None:
             first, second, cosine = self.pin
             pair = ([first, second], [second, first])
@@ -150,6 +152,11 @@ class _System:
         single = ~self.pairs
         share[single] = 0.0
         cosines[single] = 1.0
+
+    def at(self, u: Array, y: Array) -> _Point:
+        log_c, share = self.forces(u)
+        cosines = 1.0 + self.tau * (np.log(self.tau) + y[:, None] + y[None, :] - log_c)
+        self.fix(cosines, share)
         # Relative to the normaliser that u stands for, so that nothing underflows at small temperatures.
         terms = np.exp(self.log_terms + (cosines - 1.0) / self.tau - u[:, None])
         norm = np.exp(self.log_offset - u) + terms.sum(axis=1)
@@ -237,7 +244,7 @@ def _solve_iteratively(
     return None if failed else np.asarray(solution)
 
 
-def _newton(system: _System, u: Array, y: Array, tolerance: float) -> tuple[_Point, int, bool]:
+def _newton(system: PinnedSystem, u: Array, y: Array, tolerance: float) -> tuple[_Point, int, bool]:
     """Damped Newton from (u, y): halve the step until the residual falls by the factor 1 - t/10."""
     with np.errstate(all="ignore"):  # a trial point may overflow; it is then refused
         point = system.at(u, y)
@@ -286,6 +293,7 @@ def solve_newton(
     cosines: Array | None = None,
     log_dual: Array | None = None,
     pin: Pin | None = None,
+    accuracy: float = 0.0,
 ) -> NewtonResult:
     """Solve the rank-one dual from the simplex, or from a given point.
 
@@ -297,6 +305,9 @@ def solve_newton(
         A starting point, e.g. the solution of a nearby program.
     pin : (int, int, float), optional
         Groups a and b of one member each, and the cosine that they keep: minimise F where A_ab = cosine.
+    accuracy : float
+        Change of (A - 1)/tau between two majorizers at which they count as settled; as far as rounding allows by
+        default.
     """
     start = simplex(program) if cosines is None else cosines
     tolerance = 8 * EPS * float(program.sizes.max())
@@ -306,7 +317,7 @@ def solve_newton(
     smallest, since = np.inf, 0
     for _ in range(MAJORIZER_STEPS):
         majorizer = program.rows.majorizer(program.exponents(current))
-        system = _System(program, majorizer, pin)
+        system = PinnedSystem(program, majorizer, pin)
         u = system.normaliser(current)
         if y is None:
             y = system.start_dual(u, current, program.sizes.astype(np.float64))
@@ -316,6 +327,8 @@ def solve_newton(
         change = float(np.max(np.abs(point.cosines - current))) / program.temperature
         best = NewtonResult(point.cosines, point.y, converged, total)
         if majorizer.exact or not converged:
+            break
+        if change <= accuracy:
             break
         smallest, since = (change, 0) if change < 0.5 * smallest else (smallest, since + 1)
         if since > PATIENCE and change > 1e-10:
@@ -393,73 +406,6 @@ def fit_log_dual(program: ClassMeanProgram, cosines: Square) -> Array:
     logs = np.where(count > 0, program.log_gradient(cosines) + np.log(2.0), 0.0)
     rows = (count * logs).sum(axis=1)
     return np.asarray((rows - float(m @ rows) / (2 * (classes - 1))) / (classes - 2))
-
-
-def solve_pinned(program: ClassMeanProgram, pin: Pin, cosines: Square, log_dual: Array) -> tuple[NewtonResult, float]:
-    r"""Minimise F with the cosine of one pair fixed; the solution, and the derivative of the minimum in that cosine.
-
-    Where one dimension is lost only, the dual is G'_ij - c T_ij = z_i z_j / 2 with T_ab = T_ba = 1/2 and 0 elsewhere,
-    so every other cosine is explicit as before, and c = 2 G'_ab - z_a z_b is the derivative.
-
-    Parameters
-    ----------
-    program : ClassMeanProgram
-    pin : (int, int, float)
-        Groups a and b of one member each, and their cosine, strictly between -1 and 1.
-    cosines, log_dual : (G, G) and (G,)
-        Where to start.
-    """
-    first, second, _ = pin
-    solution = solve_newton(program, cosines, log_dual, pin)
-    force = 2 * float(np.exp(program.log_gradient(solution.cosines)[first, second]))
-    return solution, force - float(np.exp(solution.log_dual[first] + solution.log_dual[second]))
-
-
-def susceptibilities(program: ClassMeanProgram, cosines: Square) -> Array:
-    r"""(G, G) derivative in c, at c = 0, of the cosine of a pair when the program is tilted towards it by c A_ab.
-
-    The excess of the tilted optimum begins as c^2 chi / 2, so a slack s moves the cosine by sqrt(2 s chi) to second
-    order.
-    With J the Jacobian of the equations of `_System`, the tilt changes log of the force of the pair by 1/(z_a z_b), and
-
-        chi = tau / (z_a z_b) (1 - l' J^-1 q),
-
-    where q is the derivative of the equations and l that of the cosine in the unknowns, four entries each. For finitely
-    many negatives the majorizer at the optimum stands for the rows: it lies above them, so chi is a little too small.
-
-    Parameters
-    ----------
-    program : ClassMeanProgram
-        Every class in a group of its own; at least three.
-    cosines : (C, C)
-        Its optimum, of rank C - 1.
-    """
-    system = _System(program, program.rows.majorizer(program.exponents(cosines)))
-    y = fit_log_dual(program, cosines)
-    point = system.at(system.normaliser(cosines), y)
-    g = y.size
-    inverse = np.linalg.inv(system.jacobian(point))
-    uu, uy, yu, yy = inverse[:g, :g], inverse[:g, g:], inverse[g:, :g], inverse[g:, g:]
-    z = np.exp(y - y.max())
-    mass = system.count * z[None, :]
-    pull, share, tau = point.pull, point.share, system.tau
-    # Entries of q at u_a, u_b, y_a, y_b, per unit change of log force, and of l (`slope`) at the same places.
-    q = (pull, pull.T, tau * mass, tau * mass.T)
-    slope = (share, share.T, np.ones_like(share), np.ones_like(share))
-    own = [np.diag(block) for block in (uu, uy, yu, yy)]
-    total = np.zeros_like(pull)
-    for row in range(4):
-        for column in range(4):
-            which = 2 * (row // 2) + column // 2
-            block = (uu, uy, yu, yy)[which]
-            left, right = row % 2, column % 2  # 0: class a, 1: class b
-            if left == right:
-                entry = own[which][:, None] if left == 0 else own[which][None, :]
-            else:
-                entry = block if left == 0 else block.T
-            total += slope[row] * entry * q[column]
-    change = tau * np.exp(-(y[:, None] + y[None, :])) * (1.0 - total)
-    return np.asarray(np.where(system.pairs, np.maximum((change + change.T) / 2, 0.0), 0.0))
 
 
 class _Anderson:

@@ -404,3 +404,37 @@ def test_wrong_use_is_one_line_and_no_file(options, code, line, folder):
 def test_unknown_scheme_is_a_usage_error(folder):
     done = run("--labels", "classes.txt", "--scheme", "simclr")
     assert done.exit_code == 2 and done.stdout == ""
+
+
+# --- What the loss determines
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_slack_adds_ranges_of_pairs(folder):
+    found = realized("--labels", folder / "classes.txt", "--scheme", "supcon", "--slack", "1e-3", "--whole")
+    assert found["ranges"]["own"] is False and len(found["ranges"]["pairs"]) == 21
+    assert set(found["slack_needed"]) == {"tolerance_deg", "whole", "own", "float32_share", "batch_share"}
+    first = found["ranges"]["pairs"][0]
+    assert (first["first"], first["second"]) == ("0", "1")
+    assert first["closest_deg"] < first["angle_deg"] < first["farthest_deg"]
+    text = words("--labels", folder / "classes.txt", "--scheme", "supcon", "--slack", "1e-3")
+    assert "per sample of a pair: 0 of 21 angles are determined to 2 degrees" in text
+    assert "sample sample angle (degrees) within the slack" in text
+
+
+def test_slack_of_a_family_of_optima(folder):
+    text = words("--labels", folder / "classes.txt", "--scheme", "soft-supcon", "--epsilon", "0.2", "--slack", "1e-3")
+    assert "no slack fixes every angle to 2 degrees: optimal geometries, in any dimension, differ by more" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--whole",), 2, "--whole goes with --slack"),
+        (("--slack", "1e-3", "--similarity", "euclidean"), 2, "`geometry` must have cosine similarity"),
+        (("--slack", "1e-3", "--dim", "1"), 2, "`geometry` must be an optimum without a limit of dimension"),
+    ],
+)
+def test_refusals_of_slack(folder, arguments, code, message):
+    labels = ("--labels", folder / "classes.txt", "--scheme", "soft-supcon", "--epsilon", "0.2")
+    assert message in command_line.refused("realize", code, *labels, *arguments)

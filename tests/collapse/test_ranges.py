@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.near_optimal import extreme_by_descent, law, limit_risk
+from helpers.near_optimal import cosines_by_descents, extreme_by_descent, law, limit_risk
 from helpers.reference import GOLDEN_2
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import optgeom as og
 from optgeom.certificates import dual
 from optgeom.collapse import near_optimal
-from optgeom.collapse.near_optimal import Frame, Path, extreme_cosine
+from optgeom.collapse.least_risk import DUALS, Frame, Path, Point
+from optgeom.collapse.near_optimal import extreme_cosine
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.tilted import TiedProgram, TiltedProgram
 
@@ -112,6 +113,35 @@ def test_no_descent_leaves_the_range(classes, tau, share, form, seed):
     assert found.certified
 
 
+@pytest.mark.slow
+@hypothesis_settings(max_examples=12, deadline=None)
+@given(
+    classes=st.integers(3, 8),
+    tau=st.floats(0.07, 2.0),
+    power=st.floats(-8.0, -1.0),
+    form=st.sampled_from(["supcon", "scl", "ucl"]),
+    seed=st.integers(0, 10**6),
+)
+def test_fifty_descents_stay_within_the_outer_ends(classes, tau, power, form, seed):
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.full(classes, 2.0)) * 0.9 + 0.1 / classes
+    alpha = 1.0 if form == "ucl" else 0.0
+    loss: og.Loss = og.SupCon(temperature=tau)
+    if form != "supcon":
+        loss = og.InfoNCE(temperature=tau, negatives=math.inf, alpha=alpha, negatives_reduction="mean", sampling=form)
+
+    def objective(gram: np.ndarray) -> tuple[float, np.ndarray]:
+        return limit_risk(p, tau, alpha, form == "scl", gram)
+
+    geometry = og.solve(og.ClassDistribution.from_proportions(p / p.sum()), loss)
+    near = og.ranges(geometry, slack=10.0**power, own=False, pairs=[(0, 1)])
+    found = near.pairs[0]
+    slack = 10.0**power * near.loss_range
+    least, greatest = cosines_by_descents(objective, np.array(geometry.gram), (0, 1), slack, 50, seed)
+    assert math.cos(math.radians(found.closest_deg)) >= greatest - 1e-7
+    assert math.cos(math.radians(found.farthest_deg)) <= least + 1e-7
+
+
 def test_ranges_grow_with_the_slack_and_hold_the_optimum():
     geometry = og.solve(LONG_TAIL, og.SupCon(temperature=0.2))
     widths = []
@@ -130,8 +160,8 @@ def test_equal_classes_have_equal_ranges_and_groups_change_nothing():
     apart = og.ranges(og.solve(classes, loss, grouped=False)).pairs
     for one, other in zip(grouped, apart, strict=True):
         assert (one.first, one.second) == (other.first, other.second)
-        assert one.closest_deg == pytest.approx(other.closest_deg, abs=1e-6)
-        assert one.farthest_deg == pytest.approx(other.farthest_deg, abs=1e-6)
+        assert one.closest_deg == pytest.approx(other.closest_deg, abs=1e-8)
+        assert one.farthest_deg == pytest.approx(other.farthest_deg, abs=1e-8)
     order = [3, 0, 4, 1, 2]
     turned = og.ranges(og.solve(og.ClassDistribution.from_counts([counts[i] for i in order]), loss))
     by_pair = {tuple(sorted((order[pair.first], order[pair.second]))): pair for pair in turned.pairs}
@@ -178,7 +208,7 @@ def test_slack_needed_at_low_temperature():
 
 
 def test_second_order_widths_are_the_limit_of_exact_ones():
-    from optgeom.solvers.newton import susceptibilities
+    from optgeom.solvers.pinned import susceptibilities
 
     loss = og.SupCon(temperature=0.3)
     geometry = og.solve(LONG_TAIL, loss)
@@ -219,8 +249,7 @@ def near_optimal_outer(path, point, slack):
 
 def without_gap(monkeypatch):
     """L_c replaced by F_c at a geometry that is not its optimum."""
-    monkeypatch.setattr(dual, "check_linear", lambda program, cosines, risk: dual.DualCheck(0.0, None))
-    monkeypatch.setattr(near_optimal, "check_linear", dual.check_linear)
+    monkeypatch.setitem(DUALS, "linear", lambda program, cosines, risk: dual.DualCheck(0.0, None))
 
 
 @pytest.mark.parametrize("mutate", [wrong_sign, without_slack])
@@ -235,7 +264,7 @@ def test_the_gap_of_the_tilted_program_is_what_keeps_the_bound_outside(monkeypat
     frame = frame_of(LONG_TAIL, og.SupCon(temperature=0.5), (0, 3))
     path, slack = Path(frame, 1.0), 1e-4 * 0.6882161229275875
     true_end = math.cos(math.radians(110.58875527014422))
-    wrong = near_optimal._Point(math.log(0.0025), frame.cosines, 0.0, frame.cosine)
+    wrong = Point(math.log(0.0025), frame.cosines, 0.0, frame.cosine)
     assert path.outer_cosine(wrong, slack) >= true_end
     without_gap(monkeypatch)
     assert path.outer_cosine(wrong, slack) < true_end
@@ -354,3 +383,42 @@ def test_mean_of_batch_values_is_the_risk_and_their_noise_is_reported():
     needed = og.slack_needed(geometry, pairs=[(0, 1)])
     assert needed.batch_share * needed.loss_range == pytest.approx(values.std(), rel=0.05)
     assert og.slack_needed(og.solve(LONG_TAIL, og.SupCon(temperature=0.5)), pairs=[(0, 1)]).batch_share is None
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Where the geometry collapses on the way, and other corners.
+# --------------------------------------------------------------------------------------------------------------------
+def test_geometries_that_lose_dimensions_on_the_way_are_those_of_the_low_rank_method():
+    """Newton's method with several columns against a method that knows nothing of it, at three cosines."""
+    classes = og.ClassDistribution.from_counts([500, 200, 80, 30, 12, 5])
+    frame = frame_of(classes, og.SupCon(temperature=0.3), (3, 5))
+    columns = []
+    for cosine in (-0.8, -0.95, -0.99):
+        path = Path(frame, -1.0)
+        point = path.with_cosine(cosine)
+        assert point is not None
+        columns.append(path._factor.shape[1])
+        other = Path(frame, -1.0).tilted_by(point.log_strength)
+        assert other.cosine == pytest.approx(cosine, abs=1e-6)
+        assert other.excess == pytest.approx(point.excess, rel=1e-6)
+    assert max(columns) > 1
+
+
+@pytest.mark.parametrize("loss", [og.SupConFullBatch(temperature=0.1), og.InfoNCE(temperature=0.05, negatives=2)])
+def test_two_classes_of_any_loss_are_a_function_of_one_cosine(loss):
+    geometry = og.solve(og.ClassDistribution.from_counts([30, 3]), loss)
+    program = ClassMeanProgram.build(geometry.classes, loss)
+    near = og.ranges(geometry, slack=1e-6, own=False)
+    closest = math.cos(math.radians(near.pairs[0].closest_deg))
+    above = [program.risk_above_floor(np.array([[1.0, a], [a, 1.0]])) for a in (-1.0, closest, 1.0)]
+    assert (above[1] - above[0]) / (above[2] - above[0]) == pytest.approx(1e-6, rel=1e-4)
+    assert near.pairs[0].certified
+
+
+def test_singletons_of_a_full_batch_part_at_a_cost():
+    """They have no anchors and no force between them, so only the others hold them together."""
+    geometry = og.solve(og.ClassDistribution.from_counts([1, 1, 1, 5]), og.SupConFullBatch(temperature=0.5))
+    found = og.ranges(geometry, slack=1e-3, own=False, pairs=[(0, 1)]).pairs[0]
+    assert found.closest_deg == 0.0 and 0 < found.farthest_deg < 90 and found.certified
+    needed = og.slack_needed(geometry, pairs=[(0, 1)]).pairs[0]
+    assert needed.whole_lower <= needed.whole <= needed.whole_lower * 1.0001

@@ -56,6 +56,8 @@ def test_network_rates_of_three_classes():
     found = og.relaxation(geometry)
     assert found.kernel == "network"
     assert (found.slowest, found.fastest) == (pytest.approx(0.276, rel=5e-3), pytest.approx(0.286, rel=5e-3))
+    free = og.relaxation(geometry, kernel="free")
+    assert (free.slowest, free.fastest) == (pytest.approx(0.677, rel=0.01), pytest.approx(2.16, rel=0.01))
 
 
 @pytest.mark.parametrize("kernel", ["free", "network"])

@@ -94,3 +94,84 @@ def extreme_by_descent(
     unit, _ = rows(found.x)
     gram = unit @ unit.T
     return float(gram[pair]) if objective(gram)[0] <= limit else None
+
+
+def weighted_loss(weights: np.ndarray, tau: float, gram: np.ndarray) -> tuple[float, np.ndarray]:
+    """Weighted InfoNCE over all samples, and its derivative in each entry of the Gram matrix, row by row."""
+    n = weights.shape[0]
+    value, slope = 0.0, np.zeros((n, n))
+    for i in range(n):
+        others = np.flatnonzero(np.arange(n) != i)
+        total = weights[i, others].sum()
+        if total == 0:
+            continue
+        wanted = weights[i, others] / total
+        logits = gram[i, others] / tau
+        top = logits.max()
+        norm = top + math.log(np.exp(logits - top).sum())
+        value += norm - float(wanted @ logits)
+        slope[i, others] = (np.exp(logits - norm) - wanted) / tau
+    return value / n, slope / n
+
+
+def cosines_by_descents(
+    objective: Any, optimum: np.ndarray, pair: tuple[int, int], slack: float, starts: int, seed: int
+) -> tuple[float, float]:
+    """Least and greatest cosine of the pair that descents from random rows find in the near-optimal set.
+
+    Each descent lowers the risk of unit rows plus a random multiple of the cosine; where it ends outside the set, the
+    way from there to the optimum, along which the risk is convex, enters it.
+    """
+    rng = np.random.default_rng(seed)
+    size = optimum.shape[0]
+    best = {1.0: float(optimum[pair]), -1.0: float(optimum[pair])}
+    limit = objective(optimum)[0] + slack
+
+    def tilted(flat: np.ndarray, tilt: float) -> tuple[float, np.ndarray]:
+        raw = flat.reshape(size, size)
+        norm = np.linalg.norm(raw, axis=1, keepdims=True)
+        unit = raw / norm
+        gram = unit @ unit.T
+        risk, slope = objective(gram)
+        slope[pair] -= tilt
+        ambient = (slope + slope.T) @ unit
+        ambient -= (ambient * unit).sum(axis=1, keepdims=True) * unit
+        return (risk - tilt * float(gram[pair])) / slack, (ambient / norm).ravel() / slack
+
+    for start in range(starts):
+        sign = 1.0 if start % 2 else -1.0
+        tilt = sign * math.exp(rng.uniform(math.log(slack), math.log(10 * math.sqrt(slack))))
+        found = minimize(tilted, rng.standard_normal(size * size), args=(tilt,), jac=True, method="L-BFGS-B")
+        rows = found.x.reshape(size, size)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        there = rows @ rows.T
+        inside, outside = 0.0, 1.0
+        if objective(there)[0] <= limit:
+            inside = 1.0
+        for _ in range(60 if inside < 1.0 else 0):
+            middle = (inside + outside) / 2
+            if objective(optimum + middle * (there - optimum))[0] <= limit:
+                inside = middle
+            else:
+                outside = middle
+        cosine = float(optimum[pair] + inside * (there[pair] - optimum[pair]))
+        best[1.0], best[-1.0] = max(best[1.0], cosine), min(best[-1.0], cosine)
+    return best[-1.0], best[1.0]
+
+
+def extreme_by_conic_solver(weights: np.ndarray, tau: float, pair: tuple[int, int], limit: float, sign: float) -> float:
+    """Greatest (sign 1) or least cosine of a pair of samples in the near-optimal set, by CVXPY and Clarabel."""
+    import cvxpy as cp
+
+    n = weights.shape[0]
+    gram = cp.Variable((n, n), symmetric=True)
+    terms = []
+    for i in range(n):
+        others = np.flatnonzero(np.arange(n) != i)
+        total = weights[i, others].sum()
+        if total > 0:
+            row = gram[i, others] / tau
+            terms.append(cp.log_sum_exp(row) - (weights[i, others] / total) @ row)
+    constraints = [gram >> 0, cp.diag(gram) == 1, cp.sum(cp.hstack(terms)) / n <= limit]
+    cp.Problem(cp.Maximize(sign * gram[pair]), constraints).solve(solver=cp.CLARABEL)
+    return float(gram.value[pair])
