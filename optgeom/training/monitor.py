@@ -224,10 +224,10 @@ class GeometryMonitor(Metric):
         -------
         dict
             `at_saddle`; `reason`, the first condition that fails; `rank` and `predicted_rank`, dimensions that the
-            class means span (0 where a class is not measured) and should; `least_eigenvalue` of the dual; `growth` = 4 |least_eigenvalue|, the rate per
-            kappa x learning rate of the missing eigenvalue of the Gram matrix; `escape`, `escape_sd` and `force`, as
-            shares of the forces; `classes`, names of those that lack a dimension; `sentence`, the finding with its
-            remedies, empty where there is no saddle.
+            class means span (0 where a class is not measured) and should; `least_eigenvalue` of the dual; `growth` =
+            4 |least_eigenvalue|, the rate per kappa x learning rate of the missing eigenvalue of the Gram matrix;
+            `escape`, `escape_sd` and `force`, as shares of the forces; `classes`, names of those that lack a dimension;
+            `sentence`, the finding with its remedies, empty where there is no saddle.
         """
         names = self.geometry.names
         found = self._saddle()
