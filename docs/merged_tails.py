@@ -1,6 +1,6 @@
 r"""Why are my tail classes merged? Trained examples of the three causes: the runs of why-are-my-tail-classes-merged.md.
 
-    python docs/merged_tails.py             one seed of every run, under a minute on an idle core
+    python docs/merged_tails.py             one seed of every run, about a minute on an idle core
     python docs/merged_tails.py 3           seeds 0, 1 and 2
     python docs/merged_tails.py --picture   the picture of the page
 
