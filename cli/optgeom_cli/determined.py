@@ -207,5 +207,6 @@ def _saddle_lines(saddles: Saddles) -> Iterable[tuple[str, str]]:
         "Saddles",
         f"training stalls longest in {slowest.rank} of {saddles.geometry.rank} dimensions, {_share(slowest.share)} of "
         f"the way above the optimum; classes {first_of(map(short, slowest.classes), SHOWN_NAMES)} come apart last, and "
-        f"the next dimension opens at rate {slowest.growth:.2g} per kappa x learning rate",
+        f"the next dimension opens at rate {slowest.growth:.2g} per kappa x learning rate in a network, "
+        f"{slowest.growth_free:.2g} per learning rate / samples for free features",
     )

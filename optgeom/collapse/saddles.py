@@ -8,6 +8,9 @@ in any dimension, and its dual Z = G' - Diag nu has a negative eigenvalue: along
 s the sum of learning rates and kappa the class-mean kernel of the network (see `relaxation`). The classes with the
 largest entries of w are those that come apart last. Dimensions open one at a time, and |zeta| shrinks with each: a long
 tail can look merged for thousands of steps although the optimum keeps it apart.
+
+Of free features, mean i of a share lam_i moves by -(1/lam_i) dF/dv_i, and zeta is the least eigenvalue of the pencil
+(Z, Diag lam): rare classes are not held back, and the dimension opens many times faster.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array
@@ -45,20 +49,31 @@ class Saddle:
         The same as a share of the loss range (collapsed minus optimal).
     least_eigenvalue : float
         zeta of Z; negative where a further dimension opens.
+    least_eigenvalue_free : float
+        The same of the pencil (Z, Diag lam), lam the class proportions.
     classes : tuple of str
-        Classes that the escape direction moves most, most first.
+        Classes that the escape direction moves most in a network, most first.
     """
 
     rank: int
     excess: float
     share: float
     least_eigenvalue: float
+    least_eigenvalue_free: float
     classes: tuple[str, ...]
 
     @property
     def growth(self) -> float:
-        """Rate 4 |zeta| at which the new eigenvalue of the Gram matrix grows, per unit of kappa x learning rate."""
+        """Rate 4 |zeta| at which a network opens the new eigenvalue of the Gram matrix.
+
+        Per unit of kappa x the sum of learning rates.
+        """
         return 4 * max(0.0, -self.least_eigenvalue)
+
+    @property
+    def growth_free(self) -> float:
+        """The same of free features, per unit of learning rate x steps / number of samples."""
+        return 4 * max(0.0, -self.least_eigenvalue_free)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -67,6 +82,8 @@ class Saddle:
             "excess": self.excess,
             "share": self.share,
             "least_eigenvalue": self.least_eigenvalue,
+            "growth": self.growth,
+            "growth_free": self.growth_free,
             "classes": list(self.classes),
         }
 
@@ -139,6 +156,7 @@ def saddles(classes: ClassDistribution, loss: Loss, *, ranks: tuple[int, ...] | 
     first = np.unique(program.groups.index, return_index=True)[1]
     merged = program.merged()
     relaxed = np.asarray(geometry.gram)[np.ix_(first, first)]
+    shares = np.bincount(program.groups.index, weights=geometry.proportions)
     loss_range = program.risk(np.ones_like(relaxed)) - geometry.risk
     names = [geometry.names[which] for which in first]
     points = []
@@ -146,7 +164,9 @@ def saddles(classes: ClassDistribution, loss: Loss, *, ranks: tuple[int, ...] | 
         _checks.integer("ranks", rank, at_least=1)
         _checks.index("ranks", rank, geometry.rank)
         cosines, risk, _ = best_class_means(merged, relaxed, rank)
-        eigenvalue, direction = _escape(merged, cosines)
+        dual = _dual(merged, cosines)
+        eigenvalues, vectors = np.linalg.eigh(dual)
+        direction = vectors[:, 0]
         order = np.argsort(-np.abs(direction), kind="stable")
         moved = [which for which in order if abs(direction[which]) >= SMALL_ENTRY * abs(direction[order[0]])]
         points.append(
@@ -154,16 +174,15 @@ def saddles(classes: ClassDistribution, loss: Loss, *, ranks: tuple[int, ...] | 
                 rank=rank,
                 excess=risk - geometry.risk,
                 share=(risk - geometry.risk) / loss_range,
-                least_eigenvalue=eigenvalue,
+                least_eigenvalue=float(eigenvalues[0]),
+                least_eigenvalue_free=float(scipy.linalg.eigh(dual, np.diag(shares), eigvals_only=True)[0]),
                 classes=tuple(names[which] for which in moved),
             )
         )
     return Saddles(geometry=geometry, saddles=tuple(points))
 
 
-def _escape(program: ClassMeanProgram, cosines: Array) -> tuple[float, Array]:
-    """Least eigenvalue of Z = G' - Diag nu and its eigenvector."""
+def _dual(program: ClassMeanProgram, cosines: Array) -> Array:
+    """Z = G' - Diag nu."""
     gradient = np.where(program.count > 0, program.gradient(cosines), 0.0)
-    dual = gradient - np.diag((program.count * gradient * cosines).sum(axis=1))
-    eigenvalues, vectors = np.linalg.eigh(dual)
-    return float(eigenvalues[0]), np.asarray(vectors[:, 0])
+    return np.asarray(gradient - np.diag((program.count * gradient * cosines).sum(axis=1)))

@@ -28,10 +28,13 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.moments.directions import weighted_directions
+from optgeom.embeddings.statistics.class_noise import isotropic_noise
+from optgeom.embeddings.statistics.saddle import Saddle, saddle_test
 from optgeom.errors import InvalidInputError
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
+from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.api import solve
 from optgeom.training.losses.base import check_features, check_labels
 from optgeom.training.task import GramDistance
@@ -210,6 +213,41 @@ class GeometryMonitor(Metric):
         """
         return table_directions(self._on_host()[: self.num_classes], self.min_images)[0]
 
+    def saddle(self) -> dict[str, Any]:
+        """Whether training has stalled at a saddle: class means of too few dimensions, where all forces balance.
+
+        The test of `optgeom.validate` (theory: statistics, "Saddles") on what the monitor keeps: sampling noise is
+        taken as isotropic, and whether two classes share images is not asked. It takes 40 draws of that noise, so ask
+        when the loss is flat, not in every step. Of this process alone, unless within `with monitor.sync_context():`.
+
+        Returns
+        -------
+        dict
+            `at_saddle`; `reason`, the first condition that fails; `rank` and `predicted_rank`, dimensions that the
+            class means span (0 where a class is not measured) and should; `least_eigenvalue` of the dual; `growth` =
+            4 |least_eigenvalue|, the rate per kappa x learning rate of the missing eigenvalue of the Gram matrix;
+            `escape`, `escape_sd` and `force`, as shares of the forces; `classes`, names of those that lack a dimension;
+            `sentence`, the finding with its remedies, empty where there is no saddle.
+        """
+        names = self.geometry.names
+        found = self._saddle()
+        return {**found.as_dict(names), "sentence": found.sentence(names)}
+
+    def _saddle(self) -> Saddle:
+        geometry, table = self.geometry, self._on_host()[: self.num_classes]
+        gram, vectors, rho, images = table_directions(table, self.min_images)
+        known = np.diag(gram) == 1.0
+        reason = ""
+        if geometry.bracket is not None or not geometry.certified or not geometry.loss.gives:
+            reason = "the optimum of this geometry is not certified"
+        elif not known.all():
+            reason = f"{np.count_nonzero(~known)} of {known.size} classes are not measured"
+        if reason:
+            return Saddle(at_saddle=False, reason=reason, rank=0, optimal_rank=geometry.rank)
+        program = ClassMeanProgram.build(geometry.classes, geometry.loss, grouped=False)
+        noise = isotropic_noise(vectors, rho, images, table[:, SQUARES] / table[:, SQUARED])
+        return saddle_test(gram, np.asarray(geometry.gram), program.gradient, noise)
+
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add what another monitor of the same geometry has seen, as another process would."""
         if isinstance(incoming_state, GeometryMonitor):
@@ -350,7 +388,7 @@ def measure(table: Array, optimal: Array, *, proportions: Array, min_images: flo
     min_images : float
         Least W^2 / W2 of a measured class.
     """
-    gram, rho, images = table_directions(table, min_images)
+    gram, _, rho, images = table_directions(table, min_images)
     known = np.diag(gram) == 1.0
     # All classes would be on this simplex, also where only some are measured.
     simplex = np.full_like(optimal, -1.0 / (optimal.shape[0] - 1))
@@ -376,15 +414,15 @@ def measure(table: Array, optimal: Array, *, proportions: Array, min_images: flo
     }
 
 
-def table_directions(table: Array, min_images: float) -> tuple[Array, Array, Array]:
-    """(C, C) cosines, nan for classes that are not measured; (C,) rho, nan for too few images; (C,) W^2 / W2."""
+def table_directions(table: Array, min_images: float) -> tuple[Array, Array, Array, Array]:
+    """(C, C) cosines and (C, d) u, nan for classes not measured; (C,) rho, nan for too few images; (C,) W^2 / W2."""
     weight, squared = table[:, WEIGHT], table[:, SQUARED]
     seen = weight > FORGOTTEN
     images = np.where(seen, weight**2 / np.where(seen, squared, 1.0), 0.0)
     # Two images that came together, aged a thousand updates, are 2 up to rounding.
     several = images >= min_images * (1 - 1e-9)
-    rho_squared, _, _, gram = weighted_directions(table[:, SUMS:], table[:, SQUARES], weight, squared, several)
-    return gram, np.sqrt(np.maximum(rho_squared, 0.0)), images
+    rho_squared, _, vectors, gram = weighted_directions(table[:, SUMS:], table[:, SQUARES], weight, squared, several)
+    return gram, vectors, np.sqrt(np.maximum(rho_squared, 0.0)), images
 
 
 def _or_nan(value: float | None) -> float:

@@ -27,7 +27,11 @@ def test_json_has_the_golden_ranges():
 def test_json_of_saddles():
     found = answer("solve", "--counts", "200,120,72,43,26,15", "--temperature", "0.5", "--saddles")
     assert [saddle["rank"] for saddle in found["saddles"]] == [1, 2, 3, 4]
-    assert all(saddle["least_eigenvalue"] < 0 < saddle["excess"] for saddle in found["saddles"])
+    assert set(found["saddles"][0]) >= {"rank", "excess", "least_eigenvalue", "classes"}
+    for saddle in found["saddles"]:
+        assert saddle["least_eigenvalue"] < 0 < saddle["excess"]
+        assert saddle["growth"] == pytest.approx(-4 * saddle["least_eigenvalue"])
+        assert saddle["growth_free"] > saddle["growth"]
     assert "ranges" not in found
 
 
@@ -40,6 +44,8 @@ def test_every_number_comes_with_its_scale():
     assert "one batch mean varies by" in text
     assert "within the slack" in text
     assert "training stalls longest in 2 of 3 dimensions" in text
+    assert "per kappa x learning rate in a network" in text
+    assert "learning rate / samples for free features" in text
 
 
 def test_an_optimum_of_one_dimension_has_no_saddles():

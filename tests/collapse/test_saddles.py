@@ -23,6 +23,22 @@ def test_least_eigenvalues_of_the_theory(tau, rank, eigenvalue):
     assert saddle.excess > 0
 
 
+@pytest.mark.parametrize(("power", "eigenvalue"), [(0.5, 7.4e-4), (1.0, 3.2e-3)])
+def test_weighted_gradients_leave_sooner(power, eigenvalue):
+    """Section 24: gradients of class i times (C lam_i)^-power, same stationary points; 1 is that of free features."""
+    loss = og.SupConFullBatch(temperature=0.5)
+    program = ClassMeanProgram.build(TEN, loss, grouped=False)
+    cosines, _, _ = best_class_means(program, np.array(og.solve(TEN, loss).gram), 8)
+    gradient = program.gradient(cosines)
+    np.fill_diagonal(gradient, 0.0)
+    dual = gradient - np.diag((gradient * cosines).sum(axis=1))
+    scale = (10 * TEN.proportions) ** (-power / 2)
+    assert -np.linalg.eigvalsh(scale[:, None] * dual * scale[None, :])[0] == pytest.approx(eigenvalue, rel=0.01)
+    if power == 1.0:
+        saddle = og.saddles(TEN, loss, ranks=(8,)).saddles[0]
+        assert saddle.growth_free == pytest.approx(4 * 10 * eigenvalue, rel=0.01)
+
+
 def test_dimensions_open_more_slowly_one_after_the_other():
     found = og.saddles(TEN, og.SupConFullBatch(temperature=0.5))
     assert [saddle.rank for saddle in found.saddles] == list(range(1, 9))
@@ -39,25 +55,26 @@ def test_a_collapsed_optimum_of_rank_one_has_no_saddles():
     assert found.slowest is None
 
 
-@pytest.mark.parametrize(("counts", "tau", "rank"), [([60, 30, 20, 10], 0.5, 2), ([100, 60, 30, 20, 10], 0.3, 3)])
-def test_descent_leaves_at_the_predicted_rate(counts, tau, rank):
-    """A tiny component in a new dimension grows by exp(2 |zeta| s): gradient flow of class means, dV/ds = -dF/dV."""
+@pytest.mark.parametrize("free", [False, True], ids=["network", "free"])
+@pytest.mark.parametrize(("counts", "rank"), [([60, 30, 20, 10], 2), ([100, 60, 30, 20, 10], 3), ([500, 60, 40], 1)])
+def test_descent_leaves_at_the_predicted_rate(counts, rank, free):
+    """A tiny component in a new dimension grows by exp(2 |zeta| s): dV/ds = -dF/dV, free features times 1/lam."""
+    tau = 0.5
     classes, loss = og.ClassDistribution.from_counts(counts), og.SupCon(temperature=tau)
     saddle = og.saddles(classes, loss, ranks=(rank,)).saddles[0]
-    program = ClassMeanProgram.build(classes, loss, grouped=False)
-    cosines, _, _ = best_class_means(program, np.array(og.solve(classes, loss).gram), rank)
-    values, axes = np.linalg.eigh(cosines)
-    means = axes[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0))
-    means = np.column_stack([means, 1e-6 * np.random.default_rng(0).standard_normal(len(counts))])
+    predicted = (saddle.growth_free if free else saddle.growth) / 2
     p = np.array(counts) / sum(counts)
-    sizes, times, step = [], [], 0.02
-    for count in range(int(9 / (2 * abs(saddle.least_eigenvalue)) / step)):
+    pull = (1 / p if free else np.ones_like(p))[:, None]
+    means = og.solve(classes, loss, dim=rank).prototypes()
+    means = np.column_stack([means, 1e-6 * np.random.default_rng(0).standard_normal(len(counts))])
+    sizes, times, step = [], [], 0.02 * p.min() if free else 0.02
+    for count in range(int(9 / predicted / step)):
         means /= np.linalg.norm(means, axis=1, keepdims=True)
         gram = means @ means.T
         terms = p[None, :] * np.exp((gram - 1) / tau)
         share = p[:, None] * terms / terms.sum(axis=1, keepdims=True) / tau
         np.fill_diagonal(share, 0.0)
-        force = (share + share.T) @ means
+        force = (share + share.T) @ means * pull
         force -= (force * means).sum(axis=1, keepdims=True) * means
         means = means - step * force
         sizes.append(np.linalg.norm(means[:, -1]))
@@ -65,7 +82,7 @@ def test_descent_leaves_at_the_predicted_rate(counts, tau, rank):
     # The rows are kept where the new dimension is still small and its slowest part alone is left.
     window = (np.array(sizes) < 1e-2) & (np.array(times) > times[-1] / 3)
     measured = np.polyfit(np.array(times)[window], np.log(np.array(sizes)[window]), 1)[0]
-    assert measured == pytest.approx(2 * abs(saddle.least_eigenvalue), rel=0.1)
+    assert measured == pytest.approx(predicted, rel=0.1)
 
 
 def test_wrong_ranks():

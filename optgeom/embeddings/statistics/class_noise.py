@@ -157,6 +157,43 @@ def class_noise(
     )
 
 
+def isotropic_noise(vectors: Array, rho: Array, counts: Array, mean_squares: Array) -> ClassNoise:
+    """Noise of the class directions where only sums of the images were kept: their scatter is taken as isotropic.
+
+    Parameters
+    ----------
+    vectors : (K, d)
+        u_c of classes that all have a direction.
+    rho : (K,)
+    counts : (K,)
+        Images, W^2 / W2 of weighted ones.
+    mean_squares : (K,)
+        Mean |z|^2 of the images of a class.
+
+    Returns
+    -------
+    ClassNoise
+        Of traces alone; those of one class are (mean |z|^2 - rho^2) / (n rho^2), spread over d - 1 tangential axes.
+    """
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, 1.0)
+    traces = np.maximum(mean_squares - rho**2, 0.0) / (counts * rho**2)
+    shares = traces[:, None] / max(vectors.shape[1] - 1, 1) * np.maximum(1 - cosines**2, 0.0)
+    return ClassNoise(
+        known=np.arange(len(rho)),
+        counts=counts,
+        vectors=vectors,
+        cosines=cosines,
+        rho=rho,
+        shares=shares,
+        traces=traces,
+        tops=traces.copy(),
+        roots=None,
+        freedom=np.maximum(counts - 1, 1.0),
+        source="pooled",
+    )
+
+
 def _quadratic(covariance: Array, vectors: Array) -> Array:
     """w' Sigma w for every row w of `vectors`."""
     return np.asarray(np.einsum("ed,ed->e", vectors @ covariance, vectors))
