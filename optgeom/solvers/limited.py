@@ -1,8 +1,8 @@
 r"""Embedding dimension below the rank of the optimum: a bracket, honestly not a certificate.
 
 The rank constraint makes the program non-convex (an open problem in the literature). Factors with exactly d columns are
-minimised from several starts; the best risk found is the upper end of the bracket, the certified risk without the
-constraint the lower end.
+minimised from several starts; the best risk found is the upper end of the bracket. The lower end is the certified risk
+without the constraint, or `least_risk` where that is higher.
 
 Small problems are minimised to second order (`low_rank.local_minimum`). Large ones are flat along many directions, and
 the Newton systems there take thousands of products each: a quasi-Newton method gets as low in a twentieth of the time,
@@ -18,6 +18,9 @@ from typing import TypeGuard
 import numpy as np
 
 from optgeom._numerics import Array, Square
+from optgeom.certificates.pair_bound import pair_bound
+from optgeom.inputs.classes import ClassDistribution
+from optgeom.losses.base import Loss
 from optgeom.losses.rows import LogSumRows
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import GramProgram
@@ -192,6 +195,23 @@ def _is_expectation(program: GramProgram) -> TypeGuard[ClassMeanProgram]:
     """Whether its rows are means of log-sums, with a majorizer that is a single one."""
     gives: frozenset[str] = getattr(program, "gives", frozenset())
     return "majorizer" in gives and "log-sum" not in gives
+
+
+def least_risk(classes: ClassDistribution, loss: Loss, dim: int) -> float:
+    """Lower bound on the risk in `dim` dimensions that only so few dimensions have; -inf where none is known.
+
+    In one dimension with few classes it is the least risk itself; equally frequent classes have `pair_bound`.
+    """
+    program = ClassMeanProgram.build(classes, loss, grouped=False).merged()
+    if line.is_proved(program.sizes.size, dim):
+        return line.best_on_line(program, np.ones_like(program.count))[1]
+    return pair_bound(ClassMeanProgram.build(classes, loss), dim)
+
+
+def refusal(dim: int, needed: int, width: float) -> str:
+    """Why an answer in fewer dimensions than the optimum needs is not certified."""
+    answer = "a bracket" if width > 0 else f"the lowest in {dim}, not that optimum"
+    return f"{dim} dimensions are fewer than the {needed} of the optimum: the answer is {answer}"
 
 
 def surrogate(program: ClassMeanProgram, cosines: Square) -> ClassMeanProgram:

@@ -14,7 +14,7 @@ import numpy as np
 from optgeom._numerics import Array, Square
 from optgeom.programs.gram_program import GramProgram
 
-ENUMERATED = 13  # rows up to which all patterns are tried: 4096 evaluations
+ENUMERATED = 12  # rows up to which all patterns are tried: 2048 evaluations
 STARTS = 20  # of the search beyond
 BUDGET = 2e8  # entries evaluated by that search, about a second
 
