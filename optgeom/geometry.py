@@ -23,6 +23,7 @@ from optgeom.losses.base import Loss
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.result import GramResult, OptimalGram, Pair, SolverRun
+from optgeom.solvers.limited import least_risk
 
 COINCIDENT_COSINE = 1 - 1e-9
 NEAR_ANGLE_DEG = 1.0
@@ -433,7 +434,8 @@ def _rebuild(document: dict[str, Any], arrays: dict[str, Any], loss: Loss | None
         **verify(free, cosines, document["relaxed"]),
     }
     relaxed = Geometry(**{**parts, **optimum})
-    figures = verify_bracket(program, parts["group_cosines"], document, relaxed.certificate.lower_bound)
+    lower = max(relaxed.certificate.lower_bound, least_risk(classes, parts["loss"], document["dim"]))
+    figures = verify_bracket(program, parts["group_cosines"], document, lower)
     return {**parts, **figures, "relaxed": relaxed}
 
 

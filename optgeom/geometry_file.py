@@ -18,6 +18,7 @@ from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.io import SAME_FIGURE, FileMismatchError, check_certificate, check_figure
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.solvers.limited import refusal
 
 
 def read_classes(document: dict[str, Any], arrays: dict[str, Any]) -> ClassDistribution:
@@ -76,12 +77,12 @@ def verify_bracket(
     claimed, (low, high) = stored["certificate"], stored["bracket"]
     judged = certify(program, cosines, tolerance=float(claimed["tolerance"]))
     risk, scale = judged.risk, judged.certificate.scale
-    lower = float(low) if lower_bound is None else lower_bound
+    lower = float(low) if lower_bound is None else min(risk, lower_bound)
     if not judged.certificate.primal_shift <= PRIMAL_SHIFT_LIMIT or not lower <= risk + scale * SAME_FIGURE:
         raise FileMismatchError(f"its bracket ends at {lower:.12g}, but the risk of its arrays is {risk:.12g}")
     for name, figure, computed in (("risk", stored["risk"], risk), ("bracket", high, risk), ("bracket", low, lower)):
         check_figure(name, figure, computed, scale)
-    limited = f"{stored['dim']} dimensions are fewer than the {stored['required_rank']} of the optimum"
+    why = refusal(stored["dim"], stored["required_rank"], risk - lower)
     certificate = decide(
         risk=risk,
         gap=risk - lower,
@@ -91,7 +92,7 @@ def verify_bracket(
         tolerance=float(claimed["tolerance"]),
         rank=judged.certificate.rank,
         scale=scale,
-        refusal=f"{limited}: the answer is a bracket" + (", its lower end unverified" if lower_bound is None else ""),
+        refusal=why + (", its lower end unverified" if lower_bound is None else ""),
     )
     check_certificate(claimed, certificate)
     return {"risk": risk, "bracket": (lower, risk), "certificate": certificate}

@@ -47,6 +47,12 @@ def describe_certificate(geometry: Geometry) -> str:
     certificate = geometry.certificate
     if geometry.bracket is not None:
         low, high = geometry.bracket
+        if not high > low:
+            where = _dimensions(geometry.dim or geometry.rank)
+            return (
+                f"not certified: the optimum needs {_dimensions(geometry.required_rank or geometry.rank)}; in {where} "
+                f"this is the lowest risk, {high:.10g}: it meets its lower bound"
+            )
         return (
             f"not certified: in {_dimensions(geometry.dim or geometry.rank)} the lowest risk lies in the bracket from "
             f"{low:.10g} to {high:.10g} (width {high - low:.1e}); this geometry attains the upper end, and whether a "

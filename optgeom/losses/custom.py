@@ -168,7 +168,7 @@ class SeparableRows(RowLoss):
     law: law.NegativeLaw
     psi: Psi
     k: int
-    gives: ClassVar[frozenset[str]] = frozenset({"pair-slopes"})
+    gives: ClassVar[frozenset[str]] = frozenset({"pair-slopes", "pair-mean"})
 
     def value(self, t: Array) -> Array:
         chance = self.count * self.law.other

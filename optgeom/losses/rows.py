@@ -61,6 +61,8 @@ class RowLoss(ABC):
         "majorizer": `majorizer`, a log-sum upper bound; "log-sum": the rows are such a log-sum themselves;
         "pair-slopes": `pair_slopes`, since the pull of a pair depends on its own cosine only;
         "linear": the rows are linear in t (k = 1, alpha = 0), a linear program over the elliptope;
+        "pair-mean": with equally frequent classes a row is at least the mean, over its pairs, of the row in which every
+        pair has that t, as a log-sum is, being concave in the distribution of t;
         "merge": `merge`, for losses under which some classes coincide whatever the parameters.
     """
 
@@ -113,7 +115,7 @@ class LogSumRows(RowLoss):
     anchor_weight: Array
     offset: Array  # (G,) >= 0
     log_weight: Array  # (G, G), -inf where there is no negative
-    gives: ClassVar[frozenset[str]] = frozenset({"majorizer", "log-sum", "merge"})
+    gives: ClassVar[frozenset[str]] = frozenset({"majorizer", "log-sum", "merge", "pair-mean"})
 
     @cached_property
     def _log_counted(self) -> Array:
@@ -179,7 +181,7 @@ class LinearRows(RowLoss):
     anchor_weight: Array
     law: NegativeLaw
     constant: float  # log q
-    gives: ClassVar[frozenset[str]] = frozenset({"linear"})
+    gives: ClassVar[frozenset[str]] = frozenset({"linear", "pair-mean"})
 
     def value(self, t: Square) -> Vector:
         chance = self.count * self.law.other
@@ -208,7 +210,7 @@ class MultinomialRows(RowLoss):
     counts: Multinomial
     log_alpha: float  # log of the constant in the loss, -inf when there is none
     log_factor: float  # log q
-    gives: ClassVar[frozenset[str]] = frozenset({"majorizer"})
+    gives: ClassVar[frozenset[str]] = frozenset({"majorizer", "pair-mean"})
 
     def value_above_floor(self, t: Square) -> Vector:
         expected = expect(self.counts, t)

@@ -9,7 +9,7 @@ from optgeom.errors import InvalidInputError
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization import euclidean
 from optgeom.realization.weights import Weights
-from optgeom.solvers import limited
+from optgeom.solvers import limited, line
 
 RANDOM_STARTS = 4
 LARGEST = 3000  # samples: every one is placed by itself
@@ -35,6 +35,14 @@ def loss_of(weights: Weights, temperature: float, similarity: str, points: Array
         square = np.diag(products)
         products = np.minimum(2 * products - square[:, None] - square[None, :], 0.0)
     return _program(weights, temperature, rows, count).risk(products)
+
+
+def least_on_sphere(weights: Weights, temperature: float, dim: int) -> float:
+    """The least loss of unit rows in `dim` dimensions, where it is proved: few samples on a line. Else -inf."""
+    if not line.is_proved(weights.n, dim):
+        return -np.inf
+    rows, count = _apart(weights)
+    return line.best_on_line(_program(weights, temperature, rows, count), np.ones_like(count))[1]
 
 
 def _program(weights: Weights, temperature: float, rows: Array, count: Array) -> WeightedProgram:

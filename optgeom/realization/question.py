@@ -132,7 +132,8 @@ def _bracketed(question: Question, points: Array, relaxed: Array | None) -> dict
     loss = bracket.loss_of(question.weights, question.temperature, question.verdict.similarity, points)
     lower = question.bound
     if relaxed is not None:
-        lower = _certified(question, relaxed).lower_bound
+        least = bracket.least_on_sphere(question.weights, question.temperature, points.shape[1])
+        lower = min(loss, max(_certified(question, relaxed).lower_bound, least))
     elif question.symmetric is not None and question.symmetric[0].exact:
         lower += question.symmetric[0].gap
     certificate = decide(
@@ -142,7 +143,8 @@ def _bracketed(question: Question, points: Array, relaxed: Array | None) -> dict
         primal_shift=0.0,
         rank=points.shape[1],
         tolerance=question.tolerance,
-        refusal=f"{points.shape[1]} dimensions are fewer than the optimum needs: the answer is a bracket",
+        refusal=f"{points.shape[1]} dimensions are fewer than the optimum needs: the answer is "
+        + ("a bracket" if loss > lower else "the lowest in them, not the optimum"),
     )
     return {
         "points": points,

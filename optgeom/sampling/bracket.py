@@ -15,7 +15,7 @@ from optgeom.sampling.conditionals import Slice
 from optgeom.sampling.maps import GreatCircles, fibonacci
 from optgeom.sampling.optimum import SamplingOptimum, gram_program
 from optgeom.sampling.points import PointSet
-from optgeom.solvers.limited import quasi_newton
+from optgeom.solvers.limited import SMALL, best_found, quasi_newton
 
 RANDOM_STARTS = 2
 FOUND = 1e-7  # relative: what is below the identity by less is rounding of the search
@@ -53,7 +53,8 @@ class Bracket:
 def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
     """Minimise over unit vectors of `dimension` columns.
 
-    Starts are the identity, collapsed slices, great circles, the projected optimum, and random points.
+    Starts are the identity, collapsed slices, great circles, the projected optimum, random points, and all at one
+    point; few points are also searched as class means are, in one dimension over their signs.
     """
     size = wanted = _checks.integer("dim", dimension, at_least=1, hint="the dimension of the map")
     point_set, identity = optimum.point_set, optimum.loss_identity
@@ -76,6 +77,12 @@ def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
         reached, risk, _ = quasi_newton(program, rows / np.linalg.norm(rows, axis=1)[:, None])
         if risk < best:
             best, name, gram = risk, start, reached
+    together = np.ones((point_set.n, point_set.n))
+    reached, risk = together, program.risk(together)
+    if point_set.n <= SMALL:
+        reached, risk, _ = best_found(program, optimum.cosines, size)
+    if risk < best:
+        best, name, gram = risk, "one point" if reached is together else "search", reached
     if size >= point_set.points.shape[1] and identity - best <= FOUND * (1 + abs(best)):
         best, name, gram = identity, "identity", point_set.points @ point_set.points.T
     return Bracket(

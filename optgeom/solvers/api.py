@@ -19,7 +19,7 @@ from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.result import SolverRun
 from optgeom.solvers.drive import drive
-from optgeom.solvers.limited import best_class_means
+from optgeom.solvers.limited import best_class_means, least_risk, refusal
 from optgeom.solvers.newton import simplex
 
 LIMITED = "low-rank, dimension limited"
@@ -146,7 +146,7 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
                 certificate=met.certificate,
                 solver=run,
             )
-    lower = relaxed.certificate.lower_bound
+    lower = min(risk, max(relaxed.certificate.lower_bound, least_risk(classes, loss, dim)))
     rank = min(dim, int(np.linalg.matrix_rank(cosines, tol=1e-7, hermitian=True)))
     certificate = decide(
         risk=risk,
@@ -156,7 +156,7 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
         backward_error=math.inf,
         tolerance=relaxed.certificate.tolerance,
         rank=rank,
-        refusal=f"{dim} dimensions are fewer than the {relaxed.rank} of the optimum: the answer is a bracket",
+        refusal=refusal(dim, relaxed.rank, risk - lower),
     )
     return replace(
         relaxed,

@@ -1,8 +1,8 @@
 r"""Embedding dimension below the rank of the optimum: a bracket, honestly not a certificate.
 
 The rank constraint makes the program non-convex (an open problem in the literature). Factors with exactly d columns are
-minimised from several starts; the best risk found is the upper end of the bracket, the certified risk without the
-constraint the lower end.
+minimised from several starts; the best risk found is the upper end of the bracket. The lower end is the certified risk
+without the constraint, or `least_risk` where that is higher.
 
 Small problems are minimised to second order (`low_rank.local_minimum`). Large ones are flat along many directions, and
 the Newton systems there take thousands of products each: a quasi-Newton method gets as low in a twentieth of the time,
@@ -11,20 +11,30 @@ to the accuracy of a bracket.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 
 from optgeom._numerics import Array, Square
+from optgeom.certificates.pair_bound import pair_bound
+from optgeom.inputs.classes import ClassDistribution
+from optgeom.losses.base import Loss
 from optgeom.losses.rows import LogSumRows
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import GramProgram
+from optgeom.solvers import line
 from optgeom.solvers.low_rank import local_minimum
 
 # Small problems have many local minima and cost milliseconds per start; the minima of large ones are alike.
 MOST_STARTS, START_BUDGET = 24, 2000
 LARGE = 2000  # coordinates beyond which the accuracy of a bracket is enough, and one start
 ACCURATE = (1e-10, 300)  # stationarity and steps
+# Up to this many rows a hundred descents cost a fraction of a second: random starts, the best of which have pairs of
+# rows exchanged, up to a number of descents each. The lowest are minimised to second order.
+SMALL, SCREENED, EXCHANGED, EXCHANGES, POLISHED = 12, 40, 2, 150, 10
+SCREENING, DISTINCT = 1e-9, 1e-8  # relative: decrease of a step at the end of these descents, difference of two minima
 # Relative decrease per step at which a large problem ends: the bracket is thousands of times wider.
 SMALLEST_DECREASE, MOST_STEPS, MEMORY = 1e-7, 400, 20
 ROUNDS = 20  # of majorizers
@@ -35,23 +45,83 @@ def best_found(program: GramProgram, relaxed: Square, dim: int) -> tuple[Array, 
 
     `program` keeps every member apart (in so few dimensions equal ones need not be treated equally); `relaxed` is the
     optimum without the constraint, whose leading eigenvectors are the first start. Starts are seeded: the answer is
-    reproducible.
+    reproducible. It is never worse than all rows at one point, which no descent reaches from elsewhere.
     """
+    if dim == 1:
+        return line.best_on_line(program, relaxed)
     rng = np.random.default_rng(0)
-    starts = [spectral_start(relaxed, dim, rng)]
-    size = starts[0].size
-    if size > LARGE:
-        return quasi_newton(program, starts[0])
-    starts += [rng.standard_normal(starts[0].shape) for _ in range(int(np.clip(START_BUDGET // size, 1, MOST_STARTS)))]
+    first = spectral_start(relaxed, dim, rng)
+    cosines, risk, steps = _best_reached(program, first, rng)
+    together = np.ones_like(relaxed)
+    at_one_point = program.risk(together)
+    return (together, at_one_point, steps) if at_one_point < risk else (cosines, risk, steps)
+
+
+def _best_reached(program: GramProgram, first: Array, rng: np.random.Generator) -> tuple[Array, float, int]:
+    """The lowest of the local minima below `first` and random starts."""
+    if first.size > LARGE:
+        return quasi_newton(program, first)
+    steps, starts = 0, [first]
+    if len(first) <= SMALL:
+        found, steps = _screen(_cheap(program, first), first, rng)
+        starts += [_factor(cosines, first.shape[1]) for cosines in found]
+    else:
+        starts += list(rng.standard_normal((int(np.clip(START_BUDGET // first.size, 1, MOST_STARTS)), *first.shape)))
     best: tuple[Array, float] | None = None
-    steps = 0
     for start in starts:
-        cosines, risk, taken = local_minimum(program, start / np.linalg.norm(start, axis=1)[:, None], *ACCURATE)
+        cosines, risk, taken = local_minimum(program, _unit(start), *ACCURATE)
         steps += taken
         if best is None or risk < best[1]:
             best = (cosines, risk)
     assert best is not None
-    return best[0], best[1], steps
+    return *best, steps
+
+
+def _screen(program: GramProgram, first: Array, rng: np.random.Generator) -> tuple[list[Array], int]:
+    """Low local minima, roughly, and the steps: of random starts the best, then rows exchanged.
+
+    Most local minima are the same shape with its places given to other rows. Exchanging two rows of a good one and
+    descending again finds better ones with fewer descents than further random starts.
+    """
+    reached = [quasi_newton(program, start, SCREENING) for start in rng.standard_normal((SCREENED, *first.shape))]
+    steps = sum(taken for *_, taken in reached)
+    lowest = _distinct(reached)
+    exchanged = [quasi_newton(program, first, SCREENING), *lowest[:EXCHANGED]]
+    improved = [_exchange(program, found, first.shape[1]) for found in exchanged]
+    steps += sum(taken for *_, taken in improved)
+    return [cosines for cosines, *_ in _distinct([*improved, *lowest])[:POLISHED]], steps
+
+
+def _distinct(found: list[tuple[Array, float, int]]) -> list[tuple[Array, float, int]]:
+    """From the lowest on, each with another risk."""
+    kept: list[tuple[Array, float, int]] = []
+    for minimum in sorted(found, key=lambda minimum: minimum[1]):
+        if not kept or minimum[1] - kept[-1][1] > DISTINCT * (1 + abs(minimum[1])):
+            kept.append(minimum)
+    return kept
+
+
+def _exchange(program: GramProgram, found: tuple[Array, float, int], dim: int) -> tuple[Array, float, int]:
+    """Exchange pairs of rows and descend, until no pair lowers the risk: Gram matrix, risk, steps."""
+    cosines, risk, _ = found
+    steps = 0
+    pairs = list(itertools.combinations(range(len(cosines)), 2))
+    since = 0  # pairs tried without success
+    for first, second in itertools.islice(itertools.cycle(pairs), EXCHANGES):
+        if since == len(pairs):
+            break
+        rows = _factor(cosines, dim)
+        rows[[first, second]] = rows[[second, first]]
+        there, lower, taken = quasi_newton(program, rows, SCREENING)
+        steps, since = steps + taken, since + 1
+        if risk - lower > DISTINCT * (1 + abs(risk)):
+            cosines, risk, since = there, lower, 0
+    return cosines, risk, steps
+
+
+def _cheap(program: GramProgram, start: Array) -> GramProgram:
+    """The program, or a log-sum near it where its exact expectation takes hundreds of exponentials per entry."""
+    return surrogate(program, _gram(_unit(start))) if _is_expectation(program) else program
 
 
 def spectral_start(relaxed: Square, dim: int, rng: np.random.Generator) -> Array:
@@ -61,7 +131,9 @@ def spectral_start(relaxed: Square, dim: int, rng: np.random.Generator) -> Array
     return np.asarray(spectral + 1e-3 * rng.standard_normal(spectral.shape))
 
 
-def quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]:
+def quasi_newton(
+    program: GramProgram, start: Array, smallest_decrease: float = SMALLEST_DECREASE
+) -> tuple[Array, float, int]:
     """L-BFGS over rows of any length, which are divided by it: Gram matrix, risk, steps."""
     from scipy.optimize import minimize
 
@@ -86,7 +158,7 @@ def quasi_newton(program: GramProgram, start: Array) -> tuple[Array, float, int]
         start.ravel(),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": MOST_STEPS, "maxcor": MEMORY, "ftol": SMALLEST_DECREASE, "gtol": 0.0},
+        options={"maxiter": MOST_STEPS, "maxcor": MEMORY, "ftol": smallest_decrease, "gtol": 0.0},
     )
     return unit(minimum.x)[2], float(minimum.fun), int(minimum.nit)
 
@@ -101,7 +173,7 @@ def best_class_means(program: ClassMeanProgram, relaxed: Square, dim: int) -> tu
     are enough, since the two differ only by how much the negatives of one batch differ from those of the next. Small
     problems, and rows without a majorizer or with one that is exact, are left to `best_found`.
     """
-    if len(relaxed) * dim <= LARGE or "majorizer" not in program.gives or "log-sum" in program.gives:
+    if len(relaxed) * dim <= LARGE or not _is_expectation(program):
         return best_found(program, relaxed, dim)
     vectors = _unit(spectral_start(relaxed, dim, np.random.default_rng(0)))
     cosines = _gram(vectors)
@@ -117,6 +189,29 @@ def best_class_means(program: ClassMeanProgram, relaxed: Square, dim: int) -> tu
         if not gain > SMALLEST_DECREASE * max(abs(risk), 1.0):
             break
     return cosines, risk, taken
+
+
+def _is_expectation(program: GramProgram) -> TypeGuard[ClassMeanProgram]:
+    """Whether its rows are means of log-sums, with a majorizer that is a single one."""
+    gives: frozenset[str] = getattr(program, "gives", frozenset())
+    return "majorizer" in gives and "log-sum" not in gives
+
+
+def least_risk(classes: ClassDistribution, loss: Loss, dim: int) -> float:
+    """Lower bound on the risk in `dim` dimensions that only so few dimensions have; -inf where none is known.
+
+    In one dimension with few classes it is the least risk itself; equally frequent classes have `pair_bound`.
+    """
+    program = ClassMeanProgram.build(classes, loss, grouped=False).merged()
+    if line.is_proved(program.sizes.size, dim):
+        return line.best_on_line(program, np.ones_like(program.count))[1]
+    return pair_bound(ClassMeanProgram.build(classes, loss), dim)
+
+
+def refusal(dim: int, needed: int, width: float) -> str:
+    """Why an answer in fewer dimensions than the optimum needs is not certified."""
+    answer = "a bracket" if width > 0 else f"the lowest in {dim}, not that optimum"
+    return f"{dim} dimensions are fewer than the {needed} of the optimum: the answer is {answer}"
 
 
 def surrogate(program: ClassMeanProgram, cosines: Square) -> ClassMeanProgram:

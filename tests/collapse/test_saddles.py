@@ -14,10 +14,13 @@ TEN = og.ClassDistribution.from_counts([200, 120, 72, 43, 26, 15, 9, 6, 3, 2])
 
 @pytest.mark.parametrize(
     ("tau", "rank", "eigenvalue"),
-    [(0.5, 5, -6.0e-3), (0.5, 6, -2.3e-3), (0.5, 7, -6.6e-4), (0.5, 8, -1.8e-4), (0.3, 8, -5.6e-4), (0.2, 8, -1.4e-3)],
+    [(0.5, 5, -6.0e-3), (0.5, 6, -2.09e-3), (0.5, 7, -6.6e-4), (0.5, 8, -1.8e-4), (0.3, 8, -5.6e-4), (0.2, 8, -1.4e-3)],
 )
 def test_least_eigenvalues_of_the_theory(tau, rank, eigenvalue):
-    """Section 24: ten classes in batches of fixed composition."""
+    """Section 24: ten classes in batches of fixed composition.
+
+    Of rank 6 it gives -2.3e-3, at a local minimum 2.412e-3 above the optimum; there is one 2.382e-3 above it.
+    """
     saddle = og.saddles(TEN, og.SupConFullBatch(temperature=tau), ranks=(rank,)).saddles[0]
     assert saddle.least_eigenvalue == pytest.approx(eigenvalue, rel=0.03)
     assert saddle.excess > 0
