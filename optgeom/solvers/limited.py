@@ -31,9 +31,9 @@ from optgeom.solvers.low_rank import local_minimum
 MOST_STARTS, START_BUDGET = 24, 2000
 LARGE = 2000  # coordinates beyond which the accuracy of a bracket is enough, and one start
 ACCURATE = (1e-10, 300)  # stationarity and steps
-# Up to this many rows a hundred descents cost a fraction of a second: random starts, the best of which have pairs of
-# rows exchanged, up to a number of descents each. The lowest are minimised to second order.
-SMALL, SCREENED, EXCHANGED, EXCHANGES, POLISHED = 12, 40, 2, 150, 10
+# Up to this many rows a hundred descents cost a fraction of a second: random starts, then pairs of rows exchanged in
+# the lowest of them, up to a number of descents in all. The lowest then are minimised to second order.
+SMALL, SCREENED, EXCHANGES, POLISHED = 12, 40, 360, 10
 SCREENING, DISTINCT = 1e-9, 1e-8  # relative: decrease of a step at the end of these descents, difference of two minima
 # Relative decrease per step at which a large problem ends: the bracket is thousands of times wider.
 SMALLEST_DECREASE, MOST_STEPS, MEMORY = 1e-7, 400, 20
@@ -61,20 +61,20 @@ def _best_reached(program: GramProgram, first: Array, rng: np.random.Generator) 
     """The lowest of the local minima below `first` and random starts."""
     if first.size > LARGE:
         return quasi_newton(program, first)
-    steps, starts = 0, [first]
+    dim, steps, starts = first.shape[1], 0, [first]
     if len(first) <= SMALL:
         found, steps = _screen(_cheap(program, first), first, rng)
-        starts += [_factor(cosines, first.shape[1]) for cosines in found]
+        starts += [_factor(cosines, dim) for cosines in found]
     else:
         starts += list(rng.standard_normal((int(np.clip(START_BUDGET // first.size, 1, MOST_STARTS)), *first.shape)))
-    best: tuple[Array, float] | None = None
-    for start in starts:
-        cosines, risk, taken = local_minimum(program, _unit(start), *ACCURATE)
-        steps += taken
-        if best is None or risk < best[1]:
-            best = (cosines, risk)
-    assert best is not None
-    return *best, steps
+    minima = [local_minimum(program, _unit(start), *ACCURATE) for start in starts]
+    steps += sum(taken for *_, taken in minima)
+    best = min(minima, key=lambda minimum: minimum[1])
+    if len(first) <= SMALL and _is_expectation(program):  # what was exchanged so far is near it only
+        (near, *_), _ = _exchange(program, best, dim, EXCHANGES // 12)
+        there = local_minimum(program, _factor(near, dim), *ACCURATE)
+        best, steps = min(best, there, key=lambda minimum: minimum[1]), steps + there[2]
+    return best[0], best[1], steps
 
 
 def _screen(program: GramProgram, first: Array, rng: np.random.Generator) -> tuple[list[Array], int]:
@@ -86,9 +86,13 @@ def _screen(program: GramProgram, first: Array, rng: np.random.Generator) -> tup
     reached = [quasi_newton(program, start, SCREENING) for start in rng.standard_normal((SCREENED, *first.shape))]
     steps = sum(taken for *_, taken in reached)
     lowest = _distinct(reached)
-    exchanged = [quasi_newton(program, first, SCREENING), *lowest[:EXCHANGED]]
-    improved = [_exchange(program, found, first.shape[1]) for found in exchanged]
-    steps += sum(taken for *_, taken in improved)
+    improved, left = [], EXCHANGES
+    for found in [quasi_newton(program, first, SCREENING), *lowest]:
+        better, tried = _exchange(program, found, first.shape[1], left)
+        improved.append(better)
+        left, steps = left - tried, steps + better[2]
+        if left <= 0:
+            break
     return [cosines for cosines, *_ in _distinct([*improved, *lowest])[:POLISHED]], steps
 
 
@@ -101,22 +105,28 @@ def _distinct(found: list[tuple[Array, float, int]]) -> list[tuple[Array, float,
     return kept
 
 
-def _exchange(program: GramProgram, found: tuple[Array, float, int], dim: int) -> tuple[Array, float, int]:
-    """Exchange pairs of rows and descend, until no pair lowers the risk: Gram matrix, risk, steps."""
+def _exchange(
+    program: GramProgram, found: tuple[Array, float, int], dim: int, most: int
+) -> tuple[tuple[Array, float, int], int]:
+    """Exchange pairs of rows and descend, until no pair lowers the risk.
+
+    Gram matrix, risk and steps, and the number of descents, `most` at most.
+    """
     cosines, risk, _ = found
     steps = 0
     pairs = list(itertools.combinations(range(len(cosines)), 2))
-    since = 0  # pairs tried without success
-    for first, second in itertools.islice(itertools.cycle(pairs), EXCHANGES):
+    since = tried = 0  # pairs without success since the last one, and in all
+    for first, second in itertools.islice(itertools.cycle(pairs), most):
         if since == len(pairs):
             break
+        tried += 1
         rows = _factor(cosines, dim)
         rows[[first, second]] = rows[[second, first]]
         there, lower, taken = quasi_newton(program, rows, SCREENING)
         steps, since = steps + taken, since + 1
         if risk - lower > DISTINCT * (1 + abs(risk)):
             cosines, risk, since = there, lower, 0
-    return cosines, risk, steps
+    return (cosines, risk, steps), tried
 
 
 def _cheap(program: GramProgram, start: Array) -> GramProgram:

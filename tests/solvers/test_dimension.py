@@ -89,7 +89,8 @@ def test_the_bracket_is_honest(classes: int, dim: int) -> None:
     geometry = limited(classes, dim, loss)
     assert geometry.bracket is not None
     lower, upper = geometry.bracket
-    assert lower <= free.risk <= upper + 1e-12
+    assert free.certificate.lower_bound <= lower <= upper
+    assert free.risk <= upper + 1e-12
     assert geometry.risk == upper
     assert not geometry.certificate.certified
     assert geometry.regime == "dimension-limited"
