@@ -18,9 +18,6 @@ from typing import TypeGuard
 import numpy as np
 
 from optgeom._numerics import Array, Square
-from optgeom.certificates.pair_bound import pair_bound
-from optgeom.inputs.classes import ClassDistribution
-from optgeom.losses.base import Loss
 from optgeom.losses.rows import LogSumRows
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import GramProgram
@@ -205,17 +202,6 @@ def _is_expectation(program: GramProgram) -> TypeGuard[ClassMeanProgram]:
     """Whether its rows are means of log-sums, with a majorizer that is a single one."""
     gives: frozenset[str] = getattr(program, "gives", frozenset())
     return "majorizer" in gives and "log-sum" not in gives
-
-
-def least_risk(classes: ClassDistribution, loss: Loss, dim: int) -> float:
-    """Lower bound on the risk in `dim` dimensions that only so few dimensions have; -inf where none is known.
-
-    In one dimension with few classes it is the least risk itself; equally frequent classes have `pair_bound`.
-    """
-    program = ClassMeanProgram.build(classes, loss, grouped=False).merged()
-    if line.is_proved(program.sizes.size, dim):
-        return line.best_on_line(program, np.ones_like(program.count))[1]
-    return pair_bound(ClassMeanProgram.build(classes, loss), dim)
 
 
 def refusal(dim: int, needed: int, width: float) -> str:

@@ -84,7 +84,7 @@ def pair_ranges(
         return None
     optimum = PairedOptimum(geometry)
     share, tolerance = max(excess, SMALLEST_EXCESS), max(tolerance_deg, SMALLEST_TOLERANCE)
-    closest, farthest, slack = _second_order(optimum, share, tolerance)
+    closest, farthest, slack = _second_order(optimum, np.asarray(geometry.gram), share, tolerance)
     exact = np.zeros(closest.shape, dtype=bool)
     number = EXACT_PAIRS if "log-sum" in optimum.program.gives else EXACT_COSTLY
     chosen = pairs[: number[geometry.num_classes > FEW_CLASSES]]
@@ -100,9 +100,10 @@ def pair_ranges(
     )
 
 
-def _second_order(optimum: PairedOptimum, share: float, tolerance_deg: float) -> tuple[Array, Array, Array]:
+def _second_order(
+    optimum: PairedOptimum, cosines: Array, share: float, tolerance_deg: float
+) -> tuple[Array, Array, Array]:
     """Ends and slack needed of every pair to second order; nan where that does not exist."""
-    cosines = np.array(optimum.geometry.gram)
     chi = optimum.susceptibilities
     if chi is None:
         return np.full_like(cosines, np.nan), np.full_like(cosines, np.nan), np.full_like(cosines, np.nan)

@@ -1,4 +1,7 @@
-r"""Lower bound in d dimensions for equally frequent classes, from the first two moments of their cosines.
+r"""Lower bounds in d dimensions, fewer than the optimum needs: signs on a line, and equally frequent classes.
+
+In one dimension every row is 1 or -1, and few rows are enumerated, 2^(n-1) patterns up to a common sign. In more, for
+equally frequent classes, the first two moments of their cosines give a bound.
 
 A Gram matrix of C unit vectors in d dimensions has A >= 0 and A o A >= 11'/d (Schoenberg): both are positive
 semidefinite. Their sums of entries say that the cosines of pairs have a mean of at least -1/(C-1) and a mean square of
@@ -18,11 +21,20 @@ docs/theory/certificates.md.
 
 from __future__ import annotations
 
+import itertools
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from optgeom._numerics import EPS, Array
 from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.programs.gram_program import GramProgram
 
+if TYPE_CHECKING:
+    from optgeom.inputs.classes import ClassDistribution
+    from optgeom.losses.base import Loss
+
+ENUMERATED = 12  # rows up to which all patterns of signs are tried: 2048 evaluations
 MESH = 1.25  # ratio of neighbouring distances from the points of contact
 CLOSEST = 1e-8  # of them: the parabola is quadratic in the distance there
 CONTACTS = 8  # points of contact tried where the best parabola is not below phi
@@ -50,6 +62,35 @@ def pair_bound(program: ClassMeanProgram, dim: int) -> float:
         if excess <= 0:  # below phi as it is, and the others are worse
             break
     return best
+
+
+def is_proved(rows: int, dim: int) -> bool:
+    """Whether `least_on_line` settles it: one dimension, and patterns few enough to try all."""
+    return dim == 1 and rows <= ENUMERATED
+
+
+def least_on_line(program: GramProgram) -> tuple[Array, float, int]:
+    """The best Gram matrix of signs, its risk, and the number of evaluations: every pattern is tried."""
+    n = len(program.sizes)
+    best = (np.ones((n, n)), np.inf)
+    for rest in itertools.product((1.0, -1.0), repeat=n - 1):
+        signs = np.array([1.0, *rest])
+        cosines = np.outer(signs, signs)
+        risk = program.risk(cosines)
+        if risk < best[1]:
+            best = (cosines, risk)
+    return *best, 2 ** (n - 1)
+
+
+def least_risk(classes: ClassDistribution, loss: Loss, dim: int) -> float:
+    """Lower bound on the risk in `dim` dimensions that only so few dimensions have; -inf where none is known.
+
+    In one dimension with few classes it is the least risk itself; equally frequent classes have `pair_bound`.
+    """
+    program = ClassMeanProgram.build(classes, loss, grouped=False).merged()
+    if is_proved(program.sizes.size, dim):
+        return least_on_line(program)[1]
+    return pair_bound(ClassMeanProgram.build(classes, loss), dim)
 
 
 def _parabola(program: ClassMeanProgram, contact: float, mean: float, square: float) -> tuple[float, float]:
