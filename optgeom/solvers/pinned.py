@@ -36,8 +36,7 @@ from optgeom.solvers.newton import (
 )
 
 NEGATIVE = -1e-10  # of the largest eigenvalue: below it a direction is taken for a lost dimension
-# Four were the most in a hundred classes. A column whose length Newton's method brings back to 0 would be added for
-# ever.
+# Four were the most in a hundred classes. A column that Newton's method brings back to 0 would be added for ever.
 MOST_COLUMNS = 8
 SHORT = 0.5  # of a product Y_i . Y_j, the most that a new column may take away from it
 
