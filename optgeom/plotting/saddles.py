@@ -21,13 +21,13 @@ MARGIN = 1.6  # of a logarithmic axis beyond the data
 
 
 def plot_saddles(
-    found: Sequence[Saddles], *, kernel: Literal["network", "free"] = "network", axes: Axes | None = None
+    saddles: Sequence[Saddles], *, kernel: Literal["network", "free"] = "network", axes: Axes | None = None
 ) -> Axes:
     """Escape rate against rank, one line per temperature: the last point of a line is where training stalls longest.
 
     Parameters
     ----------
-    found : sequence of Saddles
+    saddles : sequence of Saddles
         Of one class distribution, usually at several temperatures.
     kernel : {"network", "free"}
         Rates of class means that share the weights of a network, or of free features.
@@ -46,11 +46,11 @@ def plot_saddles(
         matplotlib is not installed.
     """
     _checks.choice("kernel", kernel, KERNELS)
-    curves = [(one.geometry.loss.temperature, *_curve(one, kernel)) for one in found]
+    curves = [(one.geometry.loss.temperature, *_curve(one, kernel)) for one in saddles]
     curves = [curve for curve in sorted(curves, key=lambda curve: curve[0]) if curve[2]]
     if not curves:
         raise InvalidInputError(
-            "`found` must hold a saddle that training leaves; got none (an optimum of two dimensions or more has some)"
+            "`saddles` must hold a saddle that training leaves; got none (optima of two dimensions or more have some)"
         )
     axes = axes or figures.new_axes()
     import matplotlib
@@ -84,8 +84,8 @@ def plot_saddles(
     return axes
 
 
-def _curve(found: Saddles, kernel: str) -> tuple[list[int], list[float]]:
+def _curve(result: Saddles, kernel: str) -> tuple[list[int], list[float]]:
     """Ranks and rates of the saddles that training leaves."""
-    rates = [saddle.growth if kernel == "network" else saddle.growth_free for saddle in found.saddles]
-    kept = [(saddle.rank, rate) for saddle, rate in zip(found.saddles, rates, strict=True) if rate > 0]
+    rates = [saddle.growth if kernel == "network" else saddle.growth_free for saddle in result.saddles]
+    kept = [(saddle.rank, rate) for saddle, rate in zip(result.saddles, rates, strict=True) if rate > 0]
     return [rank for rank, _ in kept], [rate for _, rate in kept]

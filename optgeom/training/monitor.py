@@ -230,8 +230,8 @@ class GeometryMonitor(Metric):
             `sentence`, the finding with its remedies, empty where there is no saddle.
         """
         names = self.geometry.names
-        found = self._saddle()
-        return {**found.as_dict(names), "sentence": found.sentence(names)}
+        answer = self._saddle()
+        return {**answer.as_dict(names), "sentence": answer.sentence(names)}
 
     def _saddle(self) -> Saddle:
         geometry, table = self.geometry, self._on_host()[: self.num_classes]

@@ -42,9 +42,9 @@ def test_labels_of_close_rates_stand_apart():
 def test_saddles_that_are_not_left_have_no_point():
     stuck = replace(FOUND[0], saddles=tuple(replace(one, least_eigenvalue=0.0) for one in FOUND[0].saddles[:1]))
     assert len(plot_saddles([stuck, FOUND[1]]).lines) == 1
-    with pytest.raises(og.InvalidInputError, match="`found` must hold a saddle that training leaves; got none"):
+    with pytest.raises(og.InvalidInputError, match="`saddles` must hold a saddle that training leaves; got none"):
         plot_saddles([stuck])
-    with pytest.raises(og.InvalidInputError, match="`found` must hold a saddle"):
+    with pytest.raises(og.InvalidInputError, match="`saddles` must hold a saddle"):
         plot_saddles([])
     with pytest.raises(og.InvalidInputError, match="`kernel` must be one of network, free; got 'ntk'"):
         plot_saddles(FOUND, kernel="ntk")
