@@ -34,6 +34,10 @@ def loss(
         int | None,
         typer.Option("--simclr", metavar="N", help="SimCLR with N pairs in a batch, instead of classes and a loss."),
     ] = None,
+    dim: Annotated[
+        int | None,
+        typer.Option("--dim", help="Embedding dimension; in fewer than the optimum needs the floor is a bracket."),
+    ] = None,
     base_temperature: Annotated[
         float | None,
         typer.Option(
@@ -78,6 +82,7 @@ def loss(
             classes,
             chosen,
             rows=rows,
+            dim=dim,
             base_temperature=base_temperature,
             observed=observed,
             batches=batches,
@@ -140,18 +145,23 @@ def _lines(
     if values.loss is not None and values.loss.omitted is not None:
         limit = f" + {'' if values.scale == 1 else f'{values.scale:.6g} '}ln({values.loss.omitted})"
     yield "Collapsed", f"{values.collapsed_value:.6f}{limit}  all features at one point: {values.collapsed_formula}"
-    if values.optimal_value is not None:
+    if values.bracket is not None:
+        low, high = values.bracket
+        where = "one dimension" if values.dim == 1 else f"{values.dim} dimensions"
+        if high > low:
+            yield "Floor", f"{low:.6f}{limit}  no features in {where} with each class at one point go below it"
+            yield "Best found", f"{high:.6f}{limit}  reached in {where}; the lowest value lies in this bracket"
+        else:
+            yield "Optimal", f"{high:.6f}{limit}  the lowest value in {where}: all placements were tried"
+    elif values.optimal_value is not None:
         proof = ""
         if values.geometry is not None:  # a gap below the rounding of the risk itself promises too much
             gap = max(values.geometry.certificate.gap, 2e-16 * (1 + abs(values.geometry.risk)))
             proof = f", proved to within {gap:.0e} of the optimum"
         yield "Optimal", f"{values.optimal_value:.6f}{limit}  the floor: no features go below it{proof}"
     if values.simplex_value is not None:
-        yield (
-            "Simplex",
-            f"{values.simplex_value:.6f}{limit}  all classes at equal angles, which is the optimum "
-            "only of balanced classes",
-        )
+        which = "is the optimum only of balanced classes" if values.bracket is None else "needs more dimensions"
+        yield "Simplex", f"{values.simplex_value:.6f}{limit}  all classes at equal angles, which {which}"
     if values.batch_sd is not None:
         yield "Noise", f"one batch varies by {values.batch_sd:.2g} (one standard deviation, at the optimum)"
     if values.observed is not None:

@@ -2,7 +2,8 @@ r"""What value should my loss have? The landmarks of a training curve, as the tr
 
     collapsed   all class means at one point, A = 11^T: ln(n - 1) for SupCon with n rows per batch, ln(alpha + q k) for
                 InfoNCE;
-    optimal     F at the certified optimum of these classes: no network goes below it;
+    optimal     F at the certified optimum of these classes: no network goes below it (with a limit of dimension: the
+                lower end of the bracket of what embeddings of so few columns reach, or best found beside it);
     simplex     F at the regular simplex, which is what balanced classes would give, for the SAME imbalanced classes.
 
 A printed loss is scale * (F + constant): SupContrast multiplies by temperature / base temperature, and the risk of
@@ -23,6 +24,7 @@ from optgeom import _checks
 from optgeom.collapse.batch_noise import batch_deviation
 from optgeom.collapse.loss_verdict import Landmarks, verdict
 from optgeom.errors import InvalidInputError, NotCertifiedError
+from optgeom.formatting import to_json
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.inputs.labels import encode
@@ -44,7 +46,8 @@ class LossValues:
     collapsed_value : float
         All features at one point.
     optimal_value : float or None
-        The lowest value that any features reach, up to the certificate's gap; None without classes.
+        The lowest value that any features reach, up to the certificate's gap; None without classes. With a `bracket`
+        the lowest value found in `dim` dimensions, its upper end.
     simplex_value : float or None
         The regular simplex for the same classes; equal to the optimum when the classes are balanced.
     collapsed_formula : str
@@ -64,6 +67,13 @@ class LossValues:
         What `observed` says; None without it.
     geometry : Geometry or None
         The optimum that `optimal_value` belongs to, with its certificate.
+    dim : int or None
+        Embedding dimension that was asked for.
+    bracket : (float, float) or None
+        In fewer dimensions than the optimum needs: no features with each class at one point go below the first, and
+        some reach the second.
+    unlimited_value : float or None
+        With a bracket: the lowest value in any dimension, which holds for all features.
     batch_sd : float or None
         Standard deviation of the value of one batch at the optimum, from the classes that it happens to hold; None for
         losses without batches of a known size.
@@ -85,6 +95,9 @@ class LossValues:
     observed: float | None = None
     verdict: str | None = None
     geometry: Geometry | None = None
+    dim: int | None = None
+    bracket: tuple[float, float] | None = None
+    unlimited_value: float | None = None
     batch_sd: float | None = None
     notes: tuple[str, ...] = ()
     anchors_without_positive: int | None = None
@@ -94,6 +107,7 @@ class LossValues:
         """Plain values, ready for JSON; of the geometry its rank, regime and certificate."""
         values = {key: getattr(self, key) for key in self.__dataclass_fields__ if key != "geometry"}
         values |= {"notes": list(self.notes), "loss": None if self.loss is None else self.loss.to_dict()}
+        values["bracket"] = to_json(self.bracket)
         if self.per_anchor_collapsed is None:
             del values["per_anchor_collapsed"], values["anchors_without_positive"]
         geometry = self.geometry
@@ -109,6 +123,7 @@ def loss_values(
     *,
     labels: Any = None,
     rows: int | None = None,
+    dim: int | None = None,
     base_temperature: float | None = None,
     observed: float | None = None,
     batches: int = 1,
@@ -129,6 +144,9 @@ def loss_values(
     rows : int, optional
         n >= 3 rows per batch (images times views), for SupCon: the collapsed value is ln(n - 1) and, with classes,
         batches of n / views images are taken exactly.
+    dim : int, optional
+        d >= 1, with classes: embeddings of d dimensions. In fewer than the optimum needs the lowest value is known by a
+        bracket, whose lower end is then the floor of features with each class at one point.
     base_temperature : float, optional
         T_base of code that multiplies the loss by temperature / T_base (SupContrast: 0.07).
     observed : float, optional
@@ -146,8 +164,9 @@ def loss_values(
     Raises
     ------
     InvalidInputError
-        Neither classes nor a batch, rows that contradict the loss, an observed value without a batch size, a loss that
-        is undefined for these classes, or labels of fewer than three rows or without a positive anywhere.
+        Neither classes nor a batch, a dimension without classes, rows that contradict the loss, an observed value
+        without a batch size, a loss that is undefined for these classes, or labels of fewer than three rows or without
+        a positive anywhere.
     IncompatibleError
         Labels for a loss that they do not give.
     NotCertifiedError
@@ -168,6 +187,10 @@ def loss_values(
         observed = _checks.real("observed", observed, hint="the loss that training prints")
     batches = _checks.integer("batches", batches, at_least=1, hint="how many batches the observed value is the mean of")
     equal_within = _check_share(equal_within)
+    if dim is not None and classes is None:
+        raise InvalidInputError(
+            f"`dim` needs `classes`; got {dim!r} without (the collapsed value is the same in every dimension)"
+        )
     if labels is not None:
         if classes is not None or rows is not None:
             raise InvalidInputError("`labels` of a batch say its classes and rows; got `classes` or `rows` beside them")
@@ -179,7 +202,7 @@ def loss_values(
     elif loss is None:
         raise InvalidInputError("`loss` must be given with classes; got None (for example SupCon(0.1, batch_size=256))")
     else:
-        values = _with_classes(classes, *loss.in_rows(rows, classes), _scale(loss, base_temperature))
+        values = _with_classes(classes, *loss.in_rows(rows, classes), _scale(loss, base_temperature), dim)
     return _judged(values, observed, batches, loss, base_temperature, equal_within)
 
 
@@ -221,6 +244,8 @@ def _judged(
         values.scale,
         None if values.batch_sd is None else values.batch_sd / math.sqrt(batches),
         batches,
+        None if values.bracket is None else values.bracket[0],
+        values.unlimited_value,
     )
     temperature = loss.temperature if loss is not None and base is None else None
     sentence = verdict(observed, marks, equal_within, temperature)
@@ -246,13 +271,15 @@ def _without_classes(loss: Loss | None, rows: int | None, scale: float) -> LossV
     )
 
 
-def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scale: float) -> LossValues:
+def _with_classes(
+    classes: ClassDistribution, loss: Loss, rows: int | None, scale: float, dim: int | None = None
+) -> LossValues:
     program = ClassMeanProgram.build(classes, loss)
     notes = [*loss.notes(classes)]
     collapsed = program.risk(np.ones_like(program.rows.count))
     balanced = program.risk(simplex(program))
     try:
-        geometry = solve(classes, loss)
+        geometry = solve(classes, loss, dim=dim)
     except NotCertifiedError as error:
         # The value needs less than the geometry does: a small duality gap proves it even where the objective is too
         # flat for cosines.
@@ -261,6 +288,11 @@ def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scal
             raise
         notes.append("the loss is so flat here that the optimal value is proved, but not the geometry that attains it")
     optimal = geometry.risk
+    ends = geometry.bracket
+    if ends is not None:
+        needs = f"the optimum needs {geometry.required_rank} dimensions; in {dim} the lowest value"
+        known = f"is at least {scale * ends[0]:.6f}, and {scale * ends[1]:.6f} is reached"
+        notes.append(f"{needs} {known if ends[1] > ends[0] else 'is the best of all placements on a line'}")
     if geometry.certificate.certified and geometry.rank > 1:
         needs = f"the optimal value needs embeddings of {geometry.rank} dimensions or more"
         notes.append(f"{needs}; in fewer the lowest value is higher")
@@ -278,6 +310,9 @@ def _with_classes(classes: ClassDistribution, loss: Loss, rows: int | None, scal
         rows=rows,
         loss=loss,
         geometry=geometry,
+        dim=dim,
+        bracket=None if ends is None else (scale * ends[0], scale * ends[1]),
+        unlimited_value=None if geometry.relaxed is None else scale * geometry.relaxed.certificate.lower_bound,
         batch_sd=_batch_sd(geometry, scale),
         notes=tuple(notes),
     )

@@ -17,7 +17,12 @@ SMALLEST_PRINTED = 1e-6
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Values to compare with, as printed; `optimal` and `simplex` are None where there are no classes."""
+    """Values to compare with, as printed; `optimal` and `simplex` are None where there are no classes.
+
+    In fewer dimensions than the optimum needs `optimal` is the upper end of a bracket, `floor` its lower end, which
+    holds for classes that are one point each, and `unlimited` the optimum in any dimension, which holds for all
+    features.
+    """
 
     collapsed: float
     optimal: float | None
@@ -26,6 +31,8 @@ class Landmarks:
     scale: float
     noise: float | None = None  # standard deviation of a mean of `batches` batches at the optimum
     batches: int = 1
+    floor: float | None = None
+    unlimited: float | None = None
 
 
 def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: float | None = None) -> str:
@@ -47,7 +54,7 @@ def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: fl
     if observed == 0 and (optimal is None or optimal > SMALLEST_PRINTED):
         return (
             "exactly 0: no anchor had a positive (every label once in the batch?), or all were masked; "
-            f"the loss itself {_low(optimal)}"
+            f"the loss itself {_low(optimal if marks.unlimited is None else marks.unlimited)}"
         )
     if abs(observed - collapsed) <= near:
         if optimal is not None and way <= near:
@@ -60,8 +67,15 @@ def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: fl
     if optimal is None:
         below = f"{collapsed - observed:.4g} below the collapsed value {marks.formula} = {collapsed:.6f}"
         return f"not collapsed: {below} (the floor needs classes)"
+    floor = optimal if marks.floor is None else marks.floor
+    if observed < floor - near:
+        return _below(floor - observed, floor, marks)
     if observed < optimal - near:
-        return _below(optimal - observed, optimal, marks)
+        return (
+            f"inside the bracket: below the lowest value found in so few dimensions, {optimal:.6f}, by "
+            f"{optimal - observed:.4g}, and not below the lower end {floor:.6f}: possible, and better than what was "
+            "found"
+        )
     simplex = marks.simplex
     if observed <= optimal + near:
         also = (
@@ -69,11 +83,12 @@ def verdict(observed: float, marks: Landmarks, tolerance: float, temperature: fl
             if _same(simplex, optimal, near)
             else ""
         )
-        return f"at the optimum {optimal:.6f} ({within}){also}"
+        place = "optimum" if marks.floor is None else "lowest value found in so few dimensions,"
+        return f"at the {place} {optimal:.6f} ({within}){also}"
     share = 100 * (collapsed - observed) / way
     above = (
-        f"above the floor {optimal:.6f} by {observed - optimal:.4g} ({share:.1f} % of the way from "
-        "collapsed to optimal)"
+        f"above the {'floor' if marks.floor is None else 'lowest value found,'} {optimal:.6f} by "
+        f"{observed - optimal:.4g} ({share:.1f} % of the way from collapsed to optimal)"
     )
     if simplex is not None and abs(observed - simplex) <= near:
         return f"near the value of the balanced simplex, {simplex:.6f} ({within}): {above}"
@@ -103,10 +118,16 @@ def _above(observed: float, marks: Landmarks, near: float, temperature: float | 
     return f"{over}: positives are farther apart than negatives, or the settings differ (check {CHECKS})"
 
 
-def _below(missing: float, optimal: float, marks: Landmarks) -> str:
+def _below(missing: float, floor: float, marks: Landmarks) -> str:
     """A value below the floor: noise of the batches that it is the mean of, or other settings."""
-    under = f"below the optimum {optimal:.6f} by {missing:.4g}"
+    bound = "optimum" if marks.floor is None else "lower end of the bracket,"
+    if marks.floor == marks.optimal:
+        bound = "lowest value in so few dimensions,"
+    under = f"below the {bound} {floor:.6f} by {missing:.4g}"
     impossible = f"{under}: impossible for these settings (check {CHECKS})"
+    if marks.unlimited is not None and floor - missing >= marks.unlimited:
+        collapsed = f"impossible for these settings with each class at one point (check {CHECKS})"
+        impossible = f"{under}: {collapsed}; no features at all go below {marks.unlimited:.6f}"
     if marks.noise is None:
         return impossible
     mean = "one batch varies" if marks.batches == 1 else f"a mean of {marks.batches} batches varies"

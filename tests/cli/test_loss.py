@@ -132,3 +132,42 @@ def test_the_name_of_0_1_0_for_what_counts_as_equal_is_read():
     near = ["--counts", "900,50,50", "--batch-size", 64, "--observed", 4.8]
     narrow, wide, old = found(*near), found(*near, "--equal-within", 0.45), found(*near, "--tolerance", 0.45)
     assert old["verdict"] == wide["verdict"] != narrow["verdict"]
+
+
+SIX = ["--counts", "7,7,7,7,7,7", "--loss", "infonce", "--negatives", 8, "--temperature", 0.5]
+
+
+def test_few_dimensions_make_the_floor_a_bracket():
+    held = found(*SIX, "--dim", 2)
+    low, high = held["bracket"]
+    assert held["unlimited_value"] < low < high == held["optimal_value"] < held["collapsed_value"]
+    assert held["dim"] == 2
+    lines = shown(*SIX, "--dim", 2)
+    assert f"Floor {low:.6f} no features in 2 dimensions with each class at one point go below it" in lines
+    assert f"Best found {high:.6f} reached in 2 dimensions; the lowest value lies in this bracket" in lines
+    free = found(*SIX, "--dim", 5)
+    assert free["bracket"] is None and free["optimal_value"] == pytest.approx(held["unlimited_value"], abs=1e-8)
+    assert found(*SIX)["dim"] is None
+
+
+def test_one_dimension_has_a_lowest_value():
+    held = found(*SIX, "--dim", 1)
+    assert held["bracket"] == [held["optimal_value"]] * 2
+    assert "the lowest value in one dimension: all placements were tried" in shown(*SIX, "--dim", 1)
+
+
+@pytest.mark.parametrize(
+    ("observed", "verdict"),
+    [
+        (2.197, "collapsed: this is ln(1 + 8)"),
+        (1.5, "above the lowest value found, 1.204306 by 0.2957"),
+        (1.2043, "at the lowest value found in so few dimensions, 1.204306"),
+        (1.17, "inside the bracket: below the lowest value found in so few dimensions"),
+        (1.1, "impossible for these settings with each class at one point"),
+        (0.9, "below the lower end of the bracket, 1.133779 by 0.2338: impossible for these settings (check"),
+    ],
+)
+def test_observed_is_impossible_only_below_the_lower_end(observed, verdict):
+    said = found(*SIX, "--dim", 2, "--observed", observed)["verdict"]
+    assert verdict in said
+    assert ("impossible" in said) == (observed < 1.133779)

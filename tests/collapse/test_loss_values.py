@@ -361,3 +361,21 @@ def test_batches_that_are_none():
         loss_values(labels=[1, 1])
     with pytest.raises(og.InvalidInputError, match="`labels` must be one integer or string per row"):
         loss_values(labels=[[1, 0, 1], [0, 1, 1]])
+
+
+def test_values_in_few_dimensions_lie_in_the_bracket_of_the_solution() -> None:
+    classes, loss = og.ClassDistribution.from_counts([9, 9, 9, 9, 9, 9]), og.SupCon(0.3, batch_size=32)
+    values = og.loss_values(classes, loss, dim=3, base_temperature=0.1)
+    bracket = og.solve(classes, loss, dim=3).bracket
+    assert bracket is not None
+    assert values.bracket == pytest.approx((3 * bracket[0], 3 * bracket[1]))
+    assert values.optimal_value == values.bracket[1]
+    assert values.unlimited_value == pytest.approx(3 * og.solve(classes, loss).risk)
+    assert "the optimum needs 5 dimensions; in 3 the lowest value is at least" in " ".join(values.notes)
+    enough = og.loss_values(classes, loss, dim=5)
+    assert enough.bracket is None and enough.unlimited_value is None
+
+
+def test_a_dimension_needs_classes() -> None:
+    with pytest.raises(og.errors.InvalidInputError, match="`dim` needs `classes`; got 3 without"):
+        og.loss_values(rows=128, dim=3)
