@@ -93,6 +93,12 @@ def least_risk(classes: ClassDistribution, loss: Loss, dim: int) -> float:
     return pair_bound(ClassMeanProgram.build(classes, loss), dim)
 
 
+def refusal(dim: int, needed: int, width: float) -> str:
+    """Why an answer in fewer dimensions than the optimum needs is not certified."""
+    answer = "a bracket" if width > 0 else f"the lowest in {dim}, not that optimum"
+    return f"{dim} dimensions are fewer than the {needed} of the optimum: the answer is {answer}"
+
+
 def _parabola(program: ClassMeanProgram, contact: float, mean: float, square: float) -> tuple[float, float]:
     """The bound of the parabola that touches phi at -1 and, from below, at `contact`; how far it had to be lowered."""
     distances = CLOSEST * MESH ** np.arange(int(np.log(2 / CLOSEST) / np.log(MESH)) + 1)

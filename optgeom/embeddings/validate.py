@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from optgeom import _checks, choices
 from optgeom._numerics import Array
-from optgeom.embeddings.assessment import Assessment, assess
+from optgeom.embeddings.assessment import Assessment, assess, by_units
 from optgeom.embeddings.matching import Matching, match_names, match_shapes
 from optgeom.embeddings.measures import METRICS, Embedding
 from optgeom.embeddings.moments.collect import Collected, collect
@@ -32,7 +32,6 @@ from optgeom.embeddings.statistics.judgement import DEFAULT_SLACK, DEFAULT_TOLER
 from optgeom.embeddings.statistics.pair_intervals import ALPHA, UNSEEN, checked_unseen
 from optgeom.embeddings.statistics.pair_ranges import EXACT_PAIRS, PairRanges, pair_ranges
 from optgeom.embeddings.summary import class_rows, notes_on_rows, repeated_rows
-from optgeom.embeddings.units import by_units
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import first_of
 from optgeom.geometry import Geometry

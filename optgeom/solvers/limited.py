@@ -60,8 +60,8 @@ def _best_reached(program: GramProgram, first: Array, rng: np.random.Generator) 
         return quasi_newton(program, first)
     dim, steps, starts = first.shape[1], 0, [first]
     if len(first) <= SMALL:
-        found, steps = _screen(_cheap(program, first), first, rng)
-        starts += [_factor(cosines, dim) for cosines in found]
+        screened, steps = _screen(_cheap(program, first), first, rng)
+        starts += [_factor(cosines, dim) for cosines in screened]
     else:
         starts += list(rng.standard_normal((int(np.clip(START_BUDGET // first.size, 1, MOST_STARTS)), *first.shape)))
     minima = [local_minimum(program, _unit(start), *ACCURATE) for start in starts]
@@ -84,8 +84,8 @@ def _screen(program: GramProgram, first: Array, rng: np.random.Generator) -> tup
     steps = sum(taken for *_, taken in reached)
     lowest = _distinct(reached)
     improved, left = [], EXCHANGES
-    for found in [quasi_newton(program, first, SCREENING), *lowest]:
-        better, tried = _exchange(program, found, first.shape[1], left)
+    for minimum in [quasi_newton(program, first, SCREENING), *lowest]:
+        better, tried = _exchange(program, minimum, first.shape[1], left)
         improved.append(better)
         left, steps = left - tried, steps + better[2]
         if left <= 0:
@@ -93,23 +93,23 @@ def _screen(program: GramProgram, first: Array, rng: np.random.Generator) -> tup
     return [cosines for cosines, *_ in _distinct([*improved, *lowest])[:POLISHED]], steps
 
 
-def _distinct(found: list[tuple[Array, float, int]]) -> list[tuple[Array, float, int]]:
+def _distinct(minima: list[tuple[Array, float, int]]) -> list[tuple[Array, float, int]]:
     """From the lowest on, each with another risk."""
     kept: list[tuple[Array, float, int]] = []
-    for minimum in sorted(found, key=lambda minimum: minimum[1]):
+    for minimum in sorted(minima, key=lambda minimum: minimum[1]):
         if not kept or minimum[1] - kept[-1][1] > DISTINCT * (1 + abs(minimum[1])):
             kept.append(minimum)
     return kept
 
 
 def _exchange(
-    program: GramProgram, found: tuple[Array, float, int], dim: int, most: int
+    program: GramProgram, minimum: tuple[Array, float, int], dim: int, most: int
 ) -> tuple[tuple[Array, float, int], int]:
     """Exchange pairs of rows and descend, until no pair lowers the risk.
 
     Gram matrix, risk and steps, and the number of descents, `most` at most.
     """
-    cosines, risk, _ = found
+    cosines, risk, _ = minimum
     steps = 0
     pairs = list(itertools.combinations(range(len(cosines)), 2))
     since = tried = 0  # pairs without success since the last one, and in all
@@ -202,12 +202,6 @@ def _is_expectation(program: GramProgram) -> TypeGuard[ClassMeanProgram]:
     """Whether its rows are means of log-sums, with a majorizer that is a single one."""
     gives: frozenset[str] = getattr(program, "gives", frozenset())
     return "majorizer" in gives and "log-sum" not in gives
-
-
-def refusal(dim: int, needed: int, width: float) -> str:
-    """Why an answer in fewer dimensions than the optimum needs is not certified."""
-    answer = "a bracket" if width > 0 else f"the lowest in {dim}, not that optimum"
-    return f"{dim} dimensions are fewer than the {needed} of the optimum: the answer is {answer}"
 
 
 def surrogate(program: ClassMeanProgram, cosines: Square) -> ClassMeanProgram:
