@@ -28,8 +28,10 @@ from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.api import solve
-from optgeom.solvers.limited import best_class_means
+from optgeom.solvers.limited import best_class_means, points_of
+from optgeom.solvers.low_rank import local_minimum
 
+BALANCED = (1e-10, 300)  # stationarity of a critical point, and steps
 ALL_RANKS = 30  # ranks up to which every one is searched; beyond, the last ones
 LAST_RANKS = 10
 SMALL_ENTRY = 0.5  # of the largest entry of the escape direction: classes above it are named
@@ -163,7 +165,9 @@ def saddles(classes: ClassDistribution, loss: Loss, *, ranks: tuple[int, ...] | 
     for rank in ranks:
         _checks.integer("ranks", rank, at_least=1)
         _checks.index("ranks", rank, geometry.rank)
-        cosines, risk, _ = best_class_means(merged, relaxed, rank)
+        # The best point of a large problem is good for a bracket of the risk, and not critical yet.
+        near, _, _ = best_class_means(merged, relaxed, rank)
+        cosines, risk, _ = local_minimum(merged, points_of(near, rank), *BALANCED)
         dual = _dual(merged, cosines)
         eigenvalues, vectors = np.linalg.eigh(dual)
         direction = vectors[:, 0]

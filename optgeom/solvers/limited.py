@@ -61,7 +61,7 @@ def _best_reached(program: GramProgram, first: Array, rng: np.random.Generator) 
     dim, steps, starts = first.shape[1], 0, [first]
     if len(first) <= SMALL:
         screened, steps = _screen(_cheap(program, first), first, rng)
-        starts += [_factor(cosines, dim) for cosines in screened]
+        starts += [points_of(cosines, dim) for cosines in screened]
     else:
         starts += list(rng.standard_normal((int(np.clip(START_BUDGET // first.size, 1, MOST_STARTS)), *first.shape)))
     minima = [local_minimum(program, _unit(start), *ACCURATE) for start in starts]
@@ -69,7 +69,7 @@ def _best_reached(program: GramProgram, first: Array, rng: np.random.Generator) 
     best = min(minima, key=lambda minimum: minimum[1])
     if len(first) <= SMALL and _is_expectation(program):  # what was exchanged so far is near it only
         (near, *_), _ = _exchange(program, best, dim, EXCHANGES // 12)
-        there = local_minimum(program, _factor(near, dim), *ACCURATE)
+        there = local_minimum(program, points_of(near, dim), *ACCURATE)
         best, steps = min(best, there, key=lambda minimum: minimum[1]), steps + there[2]
     return best[0], best[1], steps
 
@@ -117,7 +117,7 @@ def _exchange(
         if since == len(pairs):
             break
         tried += 1
-        rows = _factor(cosines, dim)
+        rows = points_of(cosines, dim)
         rows[[first, second]] = rows[[second, first]]
         there, lower, taken = quasi_newton(program, rows, SCREENING)
         steps, since = steps + taken, since + 1
@@ -192,7 +192,7 @@ def best_class_means(program: ClassMeanProgram, relaxed: Square, dim: int) -> tu
         gain = risk - lower
         if gain > 0:
             cosines, risk = there, lower
-            vectors = _factor(there, dim)
+            vectors = points_of(there, dim)
         if not gain > SMALLEST_DECREASE * max(abs(risk), 1.0):
             break
     return cosines, risk, taken
@@ -211,7 +211,7 @@ def surrogate(program: ClassMeanProgram, cosines: Square) -> ClassMeanProgram:
     return replace(program, rows=LogSumRows(program.rows.count, weight, np.exp(upper.log_offset), upper.log_weight))
 
 
-def _factor(cosines: Square, dim: int) -> Array:
+def points_of(cosines: Square, dim: int) -> Array:
     """(C, d) unit rows with these products, of rank d at most."""
     values, vectors = np.linalg.eigh(cosines)
     return _unit(vectors[:, -dim:] * np.sqrt(np.maximum(values[-dim:], 0.0)))

@@ -91,3 +91,43 @@ def test_descent_leaves_at_the_predicted_rate(counts, rank, free):
 def test_wrong_ranks():
     with pytest.raises(og.InvalidInputError, match="`ranks` must be"):
         og.saddles(TEN, og.SupCon(temperature=0.5), ranks=(9,))
+
+
+def test_saddle_of_many_classes_is_where_a_descent_ends():
+    """The quasi-Newton point that a bracket rests on is not critical: its eigenvalue is several times too large."""
+    from scipy.optimize import minimize
+
+    classes, tau, rank = og.ClassDistribution.from_profile("cifar100-lt:100"), 0.5, 98
+    loss = og.SupCon(tau)
+    saddle = og.saddles(classes, loss, ranks=(rank,)).saddles[0]
+    share = classes.proportions
+    values, vectors = np.linalg.eigh(np.asarray(og.solve(classes, loss, dim=rank).gram))
+    start = vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0.0))
+
+    def gradient(cosines):
+        pulls = share * np.exp((cosines - 1) / tau)
+        pulls = share[:, None] * pulls / pulls.sum(axis=1)[:, None] / tau
+        return (pulls + pulls.T) / 2
+
+    def value(flat):
+        rows = flat.reshape(start.shape)
+        lengths = np.linalg.norm(rows, axis=1)[:, None]
+        rows = rows / lengths
+        cosines = rows @ rows.T
+        risk = share @ np.log((share * np.exp((cosines - 1) / tau)).sum(axis=1))
+        force = gradient(cosines)
+        np.fill_diagonal(force, 0.0)
+        slope = 2 * force @ rows
+        slope -= np.einsum("ij,ij->i", slope, rows)[:, None] * rows
+        # Scaled, as the search would stop where rare classes still move.
+        return 1e6 * risk, 1e6 * (slope / lengths).ravel()
+
+    options = {"maxiter": 20000, "maxfun": 40000, "ftol": 0.0, "gtol": 1e-7, "maxcor": 50}
+    ended = minimize(value, start.ravel(), jac=True, method="L-BFGS-B", options=options)
+    rows = ended.x.reshape(start.shape)
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    dual = gradient(rows @ rows.T)
+    np.fill_diagonal(dual, 0.0)
+    dual -= np.diag((dual * (rows @ rows.T)).sum(axis=1))
+    assert saddle.least_eigenvalue == pytest.approx(np.linalg.eigvalsh(dual)[0], rel=0.02)
+    assert saddle.excess == pytest.approx(ended.fun / 1e6 - og.solve(classes, loss).risk, rel=0.02)
