@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Vector
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import registry
 from optgeom.losses.on_rows import DrawnBatches, PairSum
@@ -79,6 +79,20 @@ class Loss(ABC):
     @abstractmethod
     def rows(self, groups: ClassGroups) -> RowLoss:
         """Rows bound to groups of equal classes; raises `InvalidInputError` where the loss is undefined for them."""
+
+    def groups(self, classes: ClassDistribution) -> ClassGroups:
+        """Groups of classes that the loss treats alike.
+
+        Raises
+        ------
+        InvalidInputError
+            Values per class that are not of these classes.
+        """
+        return classes.groups
+
+    def temperatures(self, groups: ClassGroups) -> Vector:
+        """(G,) temperature of the anchors of each group."""
+        return np.full(groups.sizes.size, self.temperature)
 
     def coincident(self, groups: ClassGroups) -> npt.NDArray[np.bool_]:
         """(G,) groups whose classes carry no anchor weight, hence coincide exactly at the optimum."""

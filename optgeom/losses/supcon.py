@@ -16,10 +16,10 @@ from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import law
 from optgeom.losses.base import BatchPlan, Loss
-from optgeom.losses.expectation import Multinomial
 from optgeom.losses.on_rows import LIMIT, DrawnBatches, PairSum, uniform_mass, whole_batch
 from optgeom.losses.options import SINGLETONS as SINGLETONS_OPTION
 from optgeom.losses.rows import LogSumRows, MultinomialRows, RowLoss
+from optgeom.losses.weights import FIELDS, ClassWeighted, refuse_empty_rows
 
 if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassDistribution, ClassGroups
@@ -30,7 +30,7 @@ SINGLETONS = SINGLETONS_OPTION.choices
 
 
 @dataclass(frozen=True)
-class SupCon(Loss):
+class SupCon(ClassWeighted):
     r"""SupCon over batches of N images drawn i.i.d., with V views each.
 
     L_out: all positives averaged, the anchor excluded. At collapsed features, with t_j = (A_ij - 1)/tau:
@@ -39,6 +39,11 @@ class SupCon(Loss):
         V = 1:   F = sum_i lam_i E[ 1{n_i >= 1} log( n_i + sum_{j != i} n_j exp t_j ) ],
                  n ~ Multinomial(N - 1, lam);
         N = inf: F = sum_i lam_i log( sum_j lam_j exp t_j ),  the limit of the loss minus log(V (N - 1)).
+
+    With weights per class, rows of class j count b_ij times for an anchor of class i (the other views of its image
+    once), anchors count r_i in place of lam_i, and tau is that of the anchor's class. Without the own class in the
+    denominator the positive alone stands for it: 1 in place of V - 1 and n_i, and 0 in the limit. "batch-average" has
+    1 for the own class and exp t_j for every other class that the batch holds; its limit leaves nothing out.
 
     Parameters
     ----------
@@ -52,6 +57,8 @@ class SupCon(Loss):
         With one view, an anchor may have no positive: `zero` counts it as 0 (SupContrast), `skip` leaves it out of
         numerator and denominator, i.e. F_zero / sum_i lam_i P(n_i >= 1) (pytorch-metric-learning). The geometry is the
         same.
+    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures
+        Weights per class, as in `ClassWeighted`; none by default.
 
     Raises
     ------
@@ -81,38 +88,50 @@ class SupCon(Loss):
             else "images in a batch; inf for the limit"
         )
         _checks.integer_or_inf("batch_size", self.batch_size, at_least=least, hint=why)
+        self._check_weights()
 
     @property
     def gives(self) -> frozenset[str]:
-        uniform = self.views >= 2 or self.batch_size == math.inf
+        uniform = (self.views >= 2 or self.batch_size == math.inf) and not self.is_weighted
         return super().gives | ({"uniform-negatives"} if uniform else set())
 
     def rows(self, groups: ClassGroups) -> RowLoss:
-        of_negatives = law.ucl(groups.sizes, groups.proportions)
-        weight = groups.proportions
+        of_negatives, weights = law.ucl(groups.sizes, groups.proportions), self.row_weights(groups)
+        seen = of_negatives.other > 0
         if self.batch_size == math.inf:
-            return LogSumRows(of_negatives.count, weight, of_negatives.own, log_nonnegative(of_negatives.other))
-        k = int(self.batch_size) - 1
-        if self.views >= 2:
-            counts = Multinomial(of_negatives, k, (self.views - 1) / self.views)
-            return MultinomialRows(of_negatives.count, weight, counts, math.log(self.views - 1), math.log(self.views))
-        counts = Multinomial(of_negatives, k, 0.0, positive_required=True)
-        if self.singletons == "skip":
-            weight = weight / float(np.sum(groups.sizes * weight * counts.mass()))
-        return MultinomialRows(of_negatives.count, weight, counts, -math.inf, 0.0)
+            if self.averages_batches:
+                return LogSumRows(
+                    of_negatives.count, weights.anchor, np.ones(groups.sizes.size), np.where(seen, 0.0, -np.inf)
+                )
+            offset = of_negatives.own * weights.own
+            refuse_empty_rows(weights, offset, seen, finite=False)
+            log_weight = log_nonnegative(of_negatives.other * weights.negative)
+            return LogSumRows(of_negatives.count, weights.anchor, offset, log_weight)
+        k, alone = int(self.batch_size) - 1, self.views == 1
+        own = self.own_class_in_denominator
+        alpha = float(self.views - 1 if own else 1)
+        # With a positive in the batch, its own row stands in the denominator.
+        refuse_empty_rows(weights, alpha + weights.own * alone, seen, finite=True)
+        rows = MultinomialRows.of(
+            of_negatives, k, weights, alpha=alpha, factor=float(self.views), positive_required=alone
+        )
+        if alone and self.singletons == "skip":
+            valid = float(np.sum(groups.sizes * weights.anchor * rows.counts.mass()))
+            rows = dataclasses.replace(rows, anchor_weight=weights.anchor / valid)
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         described = super().to_dict()
-        if self.batch_size == math.inf:
+        if self.omitted is not None:
             described["note"] = "risk is the limit of the loss minus log(views * (batch_size - 1))"
         return described
 
     def words(self) -> str:
         if self.batch_size == math.inf:
-            return f"SupCon, temperature {self.temperature:g}, the limit of large batches"
+            return f"{self._heading()}, the limit of large batches{self.weights_words()}"
         images = f"batches of {self.batch_size} images, {'one view' if self.views == 1 else f'{self.views} views'} each"
         alone = f", {_fate(self.singletons)}" if self.views == 1 else ""
-        return f"SupCon, temperature {self.temperature:g}, {images}{alone}"
+        return f"{self._heading()}, {images}{alone}{self.weights_words()}"
 
     def notes(self, classes: ClassDistribution) -> tuple[str, ...]:
         if self.omitted is not None:
@@ -131,7 +150,7 @@ class SupCon(Loss):
 
     @property
     def omitted(self) -> str | None:
-        if self.batch_size != math.inf:
+        if self.batch_size != math.inf or self.averages_batches:
             return None
         return "N - 1" if self.views == 1 else f"{self.views} (N - 1)"
 
@@ -162,7 +181,8 @@ class SupCon(Loss):
         return None if self.batch_size == math.inf else int(self.batch_size)
 
     def on_batch(self) -> tuple[Loss, int]:
-        return SupConFullBatch(self.temperature, self.views, self.singletons), self.views
+        weights = {name: getattr(self, name) for name in FIELDS}
+        return SupConFullBatch(self.temperature, self.views, self.singletons, **weights), self.views
 
     def sampled(self, batch: int) -> SupCon:
         return dataclasses.replace(self, batch_size=batch) if self.batch_size == math.inf else self
@@ -196,7 +216,7 @@ class SupCon(Loss):
 
 
 @dataclass(frozen=True)
-class SupConFullBatch(Loss):
+class SupConFullBatch(ClassWeighted):
     r"""SupCon when the whole data set is one batch: n_i rows of class i, n rows in all, anchor excluded.
 
         F = sum_i (n_i / n) log( (n_i - 1) + sum_{j != i} n_j exp((A_ij - 1)/tau) )        (`zero`)
@@ -211,6 +231,8 @@ class SupConFullBatch(Loss):
     views : int
         Rows per image: n_i = views * counts_i.
     singletons : {"zero", "skip"}
+    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures
+        Weights per class, as in `SupCon`; none by default.
 
     Raises
     ------
@@ -235,6 +257,7 @@ class SupConFullBatch(Loss):
         _checks.real("temperature", self.temperature, above=0.0, hint="usual values are 0.05 to 1")
         _checks.integer("views", self.views, at_least=1)
         _checks.choice("singletons", self.singletons, SINGLETONS)
+        self._check_weights()
 
     @property
     def gives(self) -> frozenset[str]:
@@ -249,7 +272,9 @@ class SupConFullBatch(Loss):
         return groups.counts.astype(np.float64) * self.views
 
     def coincident(self, groups: ClassGroups) -> npt.NDArray[np.bool_]:
-        return np.asarray(self._row_counts(groups) == 1)
+        alone = np.asarray(self._row_counts(groups) == 1)
+        # Singletons of different weights coincide too, but not as one class of the sum of them.
+        return alone if alone.sum() == 1 or not self.is_weighted else np.zeros_like(alone)
 
     def rows(self, groups: ClassGroups) -> RowLoss:
         rows = self._row_counts(groups)
@@ -259,15 +284,24 @@ class SupConFullBatch(Loss):
                 "a positive: SupCon is undefined)"
             )
         with_positive = rows > 1  # not >= 2: the homotopy of the solver passes through counts that are not whole
-        total = np.sum(groups.sizes * rows * (with_positive if self.singletons == "skip" else 1.0))
+        weights = self.row_weights(groups)
+        anchors = rows * (weights.anchor / groups.proportions)
+        total = np.sum(groups.sizes * anchors * (with_positive if self.singletons == "skip" else 1.0))
+        anchor_weight = np.where(with_positive, anchors, 0.0) / total
         count = law.other_classes(groups.sizes)
-        log_weight = np.where(count > 0, np.log(rows)[None, :], -np.inf)
-        return LogSumRows(count, np.where(with_positive, rows, 0.0) / total, rows - 1.0, log_weight)
+        if self.averages_batches:
+            return LogSumRows(count, anchor_weight, np.ones(rows.size), np.where(count > 0, 0.0, -np.inf))
+        # The other views of the image have no weight of their own; alone, the positive stands for the class.
+        own = (self.views - 1) + (rows - self.views) * weights.own
+        offset = own if self.own_class_in_denominator else np.where(with_positive, 1.0, 0.0)
+        refuse_empty_rows(dataclasses.replace(weights, anchor=anchor_weight), offset, count > 0, finite=False)
+        log_weight = np.where(count > 0, np.log(rows)[None, :] + log_nonnegative(weights.negative), -np.inf)
+        return LogSumRows(count, anchor_weight, offset, log_weight)
 
     def words(self) -> str:
         rows = "" if self.views == 1 else f", {self.views} rows per sample"
         whole = f"the whole data set as one batch{rows}"
-        return f"SupCon, temperature {self.temperature:g}, {whole}, {_fate(self.singletons)}"
+        return f"{self._heading()}, {whole}, {_fate(self.singletons)}{self.weights_words()}"
 
     def notes(self, classes: ClassDistribution) -> tuple[str, ...]:
         if classes.counts is None:
