@@ -92,7 +92,7 @@ class Loss(ABC):
 
     def temperatures(self, groups: ClassGroups) -> Vector:
         """(G,) temperature of the anchors of each group."""
-        return np.full(groups.sizes.size, self.temperature)
+        return np.full(groups.sizes.size, float(self.temperature))
 
     def coincident(self, groups: ClassGroups) -> npt.NDArray[np.bool_]:
         """(G,) groups whose classes carry no anchor weight, hence coincide exactly at the optimum."""
