@@ -22,8 +22,8 @@ from optgeom.errors import InvalidInputError, MissingDependencyError
 from optgeom.formatting import excerpt
 from optgeom.inputs import files
 from optgeom.losses import registry
-from optgeom.losses.options import WEIGHTS
 from optgeom.losses.base import plain
+from optgeom.losses.options import WEIGHTS
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]

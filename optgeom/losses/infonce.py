@@ -19,7 +19,7 @@ from optgeom.losses.expectation import LARGEST_EXPONENT
 from optgeom.losses.on_rows import DrawnBatches, PairSum, explicit_mass, sampled_mass
 from optgeom.losses.options import REDUCTION, SAMPLING
 from optgeom.losses.rows import LinearRows, LogSumRows, MultinomialRows, RowLoss, RowWeights
-from optgeom.losses.weights import ClassWeighted, refuse_empty_rows, smallest_temperature
+from optgeom.losses.weights import WEIGHTED_FORMULA, ClassValues, ClassWeighted, refuse_empty_rows, smallest_temperature
 
 if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassDistribution, ClassGroups
@@ -175,6 +175,8 @@ class InfoNCE(ClassWeighted):
         return f"{self._heading()}, {negatives}, {positive}{self.weights_words()}"
 
     def collapsed_formula(self, rows: int | None, value: float) -> str:
+        if self.is_weighted:
+            return WEIGHTED_FORMULA
         if self.negatives == math.inf:
             return f"ln({self.alpha:g} + 1)"
         factor = 1.0 if self.negatives_reduction == "sum" else 1 / self.negatives
@@ -183,24 +185,33 @@ class InfoNCE(ClassWeighted):
     @property
     def published_threshold(self) -> float | None:
         usual = self.temperature == 1.0 and self.alpha == 1.0 and self.negatives_reduction == "sum"
+        usual = usual and not self.is_weighted
         return PUBLISHED_SUFFICIENT[self.sampling] if usual else None
 
-    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
+    def on_rows(self, share: Array, *, images: Array, values: ClassValues | None = None) -> DrawnBatches | PairSum:
         law_given = self.negative_law
         mass = sampled_mass(self.sampling, share) if law_given is None else explicit_mass(law_given, share)
         if self.negatives == math.inf:
-            return PairSum(anchor_weight=share, mass=mass, alpha=self.alpha)
-        weight = 1.0 if self.negatives_reduction == "sum" else 1.0 / self.negatives
-        return PairSum(anchor_weight=share, mass=mass, alpha=self.alpha, draws=int(self.negatives), draw_weight=weight)
+            pairs = PairSum(anchor_weight=share, mass=mass, alpha=self.alpha)
+        else:
+            each = 1.0 if self.negatives_reduction == "sum" else 1.0 / self.negatives
+            draws = int(self.negatives)
+            pairs = PairSum(anchor_weight=share, mass=mass, alpha=self.alpha, draws=draws, draw_weight=each)
+        return pairs if values is None else pairs.weighted(values)
 
-    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
+    def torch_module(self, *, seed: int = 0, classes: ClassDistribution | None = None) -> ContrastiveLoss:
         if self.negatives == math.inf or self.negative_law is not None:
             super().torch_module(seed=seed)
         from optgeom.training.losses import GeneralizedContrastiveLoss, InfoNCEPsi
 
         psi = InfoNCEPsi(self.alpha, negatives_reduction=self.negatives_reduction)
         return GeneralizedContrastiveLoss(
-            self.temperature, int(self.negatives), psi=psi, sampling=self.sampling, seed=seed
+            self.temperature,
+            int(self.negatives),
+            psi=psi,
+            sampling=self.sampling,
+            seed=seed,
+            weights=self.values_for_batches(classes),
         )
 
     def class_batches(self, classes: ClassDistribution, *, anchors: int) -> ClassBatchLoss:
@@ -211,7 +222,8 @@ class InfoNCE(ClassWeighted):
         return InfoNCEBatches(classes, self, anchors)
 
     def batch_plan(self, *, batch: int | None, num_samples: int) -> BatchPlan:
-        self.torch_module()
+        if self.negatives == math.inf or self.negative_law is not None:
+            return super().batch_plan(batch=batch, num_samples=num_samples)
         least = int(self.negatives) + 1
         size = max(ENCODER_BATCH, least) if batch is None else batch
         if size < least:

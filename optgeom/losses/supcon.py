@@ -16,10 +16,11 @@ from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import law
 from optgeom.losses.base import BatchPlan, Loss
-from optgeom.losses.on_rows import LIMIT, DrawnBatches, PairSum, uniform_mass, whole_batch
+from optgeom.losses.on_rows import LIMIT, DrawnBatches, PairSum, averaged_batch, uniform_mass, whole_batch
 from optgeom.losses.options import SINGLETONS as SINGLETONS_OPTION
+from optgeom.losses.presence import PresenceRows
 from optgeom.losses.rows import LogSumRows, MultinomialRows, RowLoss
-from optgeom.losses.weights import FIELDS, ClassWeighted, refuse_empty_rows
+from optgeom.losses.weights import FIELDS, WEIGHTED_FORMULA, ClassValues, ClassWeighted, refuse_empty_rows
 
 if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassDistribution, ClassGroups
@@ -108,6 +109,10 @@ class SupCon(ClassWeighted):
             log_weight = log_nonnegative(of_negatives.other * weights.negative)
             return LogSumRows(of_negatives.count, weights.anchor, offset, log_weight)
         k, alone = int(self.batch_size) - 1, self.views == 1
+        rows: PresenceRows | MultinomialRows
+        if self.averages_batches:
+            rows = PresenceRows(of_negatives.count, weights.anchor, of_negatives, k, alone)
+            return self._without_singletons(rows, rows.mass, groups)
         own = self.own_class_in_denominator
         alpha = float(self.views - 1 if own else 1)
         # With a positive in the batch, its own row stands in the denominator.
@@ -115,10 +120,16 @@ class SupCon(ClassWeighted):
         rows = MultinomialRows.of(
             of_negatives, k, weights, alpha=alpha, factor=float(self.views), positive_required=alone
         )
-        if alone and self.singletons == "skip":
-            valid = float(np.sum(groups.sizes * weights.anchor * rows.counts.mass()))
-            rows = dataclasses.replace(rows, anchor_weight=weights.anchor / valid)
-        return rows
+        return self._without_singletons(rows, rows.counts.mass(), groups)
+
+    def _without_singletons(
+        self, rows: PresenceRows | MultinomialRows, mass: Array, groups: ClassGroups
+    ) -> PresenceRows | MultinomialRows:
+        """With one view, anchors without a positive may be skipped; `mass` is the probability of one."""
+        if self.views > 1 or self.singletons == "zero":
+            return rows
+        valid = float(np.sum(groups.sizes * rows.anchor_weight * mass))
+        return dataclasses.replace(rows, anchor_weight=rows.anchor_weight / valid)
 
     def to_dict(self) -> dict[str, Any]:
         described = super().to_dict()
@@ -155,9 +166,12 @@ class SupCon(ClassWeighted):
         return "N - 1" if self.views == 1 else f"{self.views} (N - 1)"
 
     def collapsed_formula(self, rows: int | None, value: float) -> str:
+        if self.is_weighted:
+            return WEIGHTED_FORMULA
         return "the limit of ln(n - 1) - ln(n - views)" if rows is None else _formula(rows, value)
 
     def collapsed_of_rows(self, rows: int) -> float:
+        self.refuse_weights("rows of unknown classes")
         return math.log(rows - 1)
 
     def in_rows(self, rows: int | None, classes: ClassDistribution | None) -> tuple[Loss, int | None]:
@@ -173,8 +187,8 @@ class SupCon(ClassWeighted):
             )
         return (self if classes is None else dataclasses.replace(self, batch_size=rows // self.views)), rows
 
-    def batch_values(self, cosines: Array, images: Array) -> Array | None:
-        return batch_values(cosines, images, self.temperature, self.views, self.singletons)
+    def batch_values(self, cosines: Array, images: Array, values: ClassValues | None = None) -> Array | None:
+        return batch_values(cosines, images, self.temperature, self.views, self.singletons, values)
 
     @property
     def images_per_batch(self) -> int | None:
@@ -187,17 +201,23 @@ class SupCon(ClassWeighted):
     def sampled(self, batch: int) -> SupCon:
         return dataclasses.replace(self, batch_size=batch) if self.batch_size == math.inf else self
 
-    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
-        if self.batch_size == math.inf:
+    def on_rows(self, share: Array, *, images: Array, values: ClassValues | None = None) -> DrawnBatches | PairSum:
+        if self.batch_size != math.inf:
+            return DrawnBatches(
+                batch_size=int(self.batch_size), views=self.views, singletons=self.singletons, values=values
+            )
+        if values is None:
             return PairSum(anchor_weight=share, mass=uniform_mass(share), convention=LIMIT)
-        return DrawnBatches(batch_size=int(self.batch_size), views=self.views, singletons=self.singletons)
+        if values.averaged:
+            return averaged_batch(share, values)
+        return PairSum(anchor_weight=share, mass=uniform_mass(share), convention=LIMIT).weighted(values)
 
-    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
+    def torch_module(self, *, seed: int = 0, classes: ClassDistribution | None = None) -> ContrastiveLoss:
         if self.batch_size == math.inf:
             super().torch_module(seed=seed)
         from optgeom.training.losses import SupConLoss
 
-        return SupConLoss(self.temperature, singletons=self.singletons)
+        return SupConLoss(self.temperature, singletons=self.singletons, weights=self.values_for_batches(classes))
 
     def class_batches(self, classes: ClassDistribution, *, anchors: int) -> ClassBatchLoss:
         if self.batch_size == math.inf:
@@ -207,7 +227,8 @@ class SupCon(ClassWeighted):
         return SupConBatches(classes, self)
 
     def batch_plan(self, *, batch: int | None, num_samples: int) -> BatchPlan:
-        self.torch_module()
+        if self.batch_size == math.inf:
+            return super().batch_plan(batch=batch, num_samples=num_samples)
         size = int(self.batch_size)
         if batch is not None and batch != size:
             wanted = f"the batch size of the loss, {size}, since the optimum depends on it"
@@ -311,9 +332,12 @@ class SupConFullBatch(ClassWeighted):
         return (f"{alone} of {number} anchors without a positive: they {FATES[self.singletons]}",) if alone else ()
 
     def collapsed_formula(self, rows: int | None, value: float) -> str:
+        if self.is_weighted:
+            return WEIGHTED_FORMULA
         return "psi(0, ..., 0)" if rows is None else _formula(rows, value)
 
     def collapsed_of_rows(self, rows: int) -> float:
+        self.refuse_weights("rows of unknown classes")
         return math.log(rows - 1)
 
     def in_rows(self, rows: int | None, classes: ClassDistribution | None) -> tuple[Loss, int | None]:
@@ -330,13 +354,14 @@ class SupConFullBatch(ClassWeighted):
     def on_batch(self) -> tuple[Loss, int]:
         return self, self.views
 
-    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
-        return whole_batch(np.asarray(images, dtype=np.float64) * self.views, self.views, self.singletons)
+    def on_rows(self, share: Array, *, images: Array, values: ClassValues | None = None) -> DrawnBatches | PairSum:
+        rows = np.asarray(images, dtype=np.float64) * self.views
+        return whole_batch(rows, self.views, self.singletons, values)
 
-    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
+    def torch_module(self, *, seed: int = 0, classes: ClassDistribution | None = None) -> ContrastiveLoss:
         from optgeom.training.losses import SupConLoss
 
-        return SupConLoss(self.temperature, singletons=self.singletons)
+        return SupConLoss(self.temperature, singletons=self.singletons, weights=self.values_for_batches(classes))
 
     def batch_plan(self, *, batch: int | None, num_samples: int) -> BatchPlan:
         if batch is not None and batch != num_samples:
@@ -346,18 +371,36 @@ class SupConFullBatch(ClassWeighted):
         return BatchPlan(size=num_samples, views=self.views, everything=True)
 
 
-def batch_values(cosines: Array, images: Array, temperature: float, views: int, singletons: str) -> Array:
+def batch_values(
+    cosines: Array,
+    images: Array,
+    temperature: float,
+    views: int,
+    singletons: str,
+    values: ClassValues | None = None,
+) -> Array:
     """(b,) SupCon of batches with `images` (b, C) of each class, all features at class means with these (C, C) cosines.
 
-    An anchor of class i has V n_i - 1 rows of its own class and V n_j of class j beside it.
+    An anchor of class i has V n_i - 1 rows of its own class and V n_j of class j beside it, with their weights.
     """
-    apart = np.exp((cosines - 1) / temperature)
-    np.fill_diagonal(apart, 0.0)
-    own = views * images - 1.0
-    sums = np.maximum(own, 0.0) + views * (images @ apart)
-    anchors = np.where(own > 0, images, 0.0)
-    total = (anchors * np.log(np.where(anchors > 0, sums, 1.0))).sum(axis=1)
-    number = anchors.sum(axis=1) if singletons == "skip" else images.sum(axis=1)
+    own, rows, anchors = views * images - 1.0, views * images, images
+    if values is None:
+        apart = np.exp((cosines - 1) / temperature)
+    else:
+        weight = 1.0 if values.averaged else values.negative
+        apart = weight * np.exp((cosines - 1) / values.temperature[:, None])
+        anchors = images * values.anchor
+        if values.averaged or not values.with_own:
+            own = np.minimum(np.maximum(own, 0.0), 1.0)
+        else:
+            own = (views - 1) + views * (images - 1) * np.diag(values.negative)
+        if values.averaged:
+            rows = np.minimum(images, 1.0)
+    apart = apart - np.diag(np.diag(apart))
+    sums = np.maximum(own, 0.0) + rows @ apart.T
+    valid = np.where(views * images > 1, anchors, 0.0)
+    total = (valid * np.log(np.where(valid > 0, sums, 1.0))).sum(axis=1)
+    number = valid.sum(axis=1) if singletons == "skip" else anchors.sum(axis=1)
     return np.asarray(total / np.maximum(number, 1.0))
 
 

@@ -9,7 +9,7 @@ temperature. Weights are used as given, and only r is brought to sum 1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from optgeom import _checks
 from optgeom._numerics import Array, Vector
-from optgeom.errors import InvalidInputError
+from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.formatting import first_of
 from optgeom.inputs.classes import ClassGroups
 from optgeom.losses.base import Loss, plain
@@ -27,6 +27,7 @@ from optgeom.losses.rows import RowWeights
 if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassDistribution
 
+WEIGHTED_FORMULA = "the mean logarithm of the weighted denominators"
 FIELDS = ("anchor_weights", "negative_weights", "own_class_in_denominator", "class_temperatures")
 
 
@@ -193,14 +194,22 @@ class ClassValues:
     negative : (C, C)
         b, with b_ii on the diagonal (0 where the own class is left out of the denominator).
     temperature : (C,)
+    with_own : bool
+        Rows of the own class stand in the denominator.
     averaged : bool
-        The rows of each other class in a batch are averaged, in place of weights.
+        The rows of each class in a batch are averaged, in place of weights.
     """
 
     anchor: Array
     negative: Array
     temperature: Array
+    with_own: bool
     averaged: bool
+
+    def at(self, classes: npt.NDArray[np.intp]) -> ClassValues:
+        """Those of some classes, in this order."""
+        table = self.negative[np.ix_(classes, classes)]
+        return replace(self, anchor=self.anchor[classes], negative=table, temperature=self.temperature[classes])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -258,6 +267,11 @@ class ClassWeighted(Loss):
         return not self.own_class_in_denominator or any(
             getattr(self, name) is not None for name in FIELDS if name != "own_class_in_denominator"
         )
+
+    def refuse_weights(self, came: str) -> None:
+        """Raise `IncompatibleError` where the classes differ and are not known."""
+        if self.is_weighted:
+            raise IncompatibleError(f"`loss` has values per class; got {came} (give `classes`, two or more)")
 
     @property
     def averages_batches(self) -> bool:
@@ -329,14 +343,23 @@ class ClassWeighted(Loss):
                     f"`{name}` by class needs the classes; got groups without names (use `loss.groups(classes)`)"
                 )
 
-    def class_values(self, classes: ClassDistribution) -> ClassValues:
-        """Weights and temperatures of every class, for losses of single batches."""
+    def class_values(self, classes: ClassDistribution) -> ClassValues | None:
+        if not self.is_weighted:
+            return None
         groups = self.groups(classes)
         weights, index = self.row_weights(groups), groups.index
         anchor = weights.anchor[index] / groups.proportions[index]
         negative = weights.negative[np.ix_(index, index)]
         np.fill_diagonal(negative, weights.own[index])
-        return ClassValues(anchor, negative, self.temperatures(groups)[index], self.averages_batches)
+        temperature = self.temperatures(groups)[index]
+        return ClassValues(anchor, negative, temperature, self.own_class_in_denominator, self.averages_batches)
+
+    def values_for_batches(self, classes: ClassDistribution | None) -> ClassValues | None:
+        """`class_values`; raises `IncompatibleError` where weights need classes and there are none."""
+        if classes is None:
+            self.refuse_weights("a module for labels of unknown classes")
+            return None
+        return self.class_values(classes)
 
     # --- in files and words
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.reference import random_gram
+from helpers.reference import counts_of, random_gram
 
 import optgeom as og
 from optgeom.errors import InvalidInputError
@@ -61,16 +60,6 @@ CASES: dict[str, tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]] = {
 
 def program_of(loss: Loss, classes: og.ClassDistribution = CLASSES) -> ClassMeanProgram:
     return ClassMeanProgram.build(classes, loss, grouped=False)
-
-
-def counts_of(size: int, lam: np.ndarray) -> list[tuple[np.ndarray, float]]:
-    """All class counts of `size` images with their probabilities."""
-    drawn = []
-    for counts in itertools.product(range(size + 1), repeat=len(lam)):
-        if sum(counts) == size:
-            ways = math.factorial(size) / math.prod(math.factorial(number) for number in counts)
-            drawn.append((np.array(counts, dtype=float), ways * float(np.prod(lam ** np.array(counts)))))
-    return drawn
 
 
 def enumerated(
