@@ -178,8 +178,11 @@ def _per_class(option: Option, text: str) -> Any:
     values: dict[str, float] = {}
     for part in text.split(","):
         name, equals, number = part.rpartition("=")
+        name = name.strip()
+        if name in values:
+            raise UsageError(f"{flag(option.name)} must name each class once; got {name!r} twice (leave one out)")
         try:
-            values[name.strip()] = float(number if equals else "")
+            values[name] = float(number if equals else "")
         except ValueError:
             raise UsageError(f"{flag(option.name)} must be {_form(option)}; got {part!r} (as cat=1,dog=2)") from None
     return values
