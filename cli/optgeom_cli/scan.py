@@ -125,7 +125,7 @@ def scan(
     try:
         with progress_bar("cells") as show:
             table = run(
-                loss=registry.loss_class(name)(),
+                loss=loss_axes.build(),
                 axes=axes,
                 shape=shape if profile is None else profile,
                 workers=workers,

@@ -166,7 +166,7 @@ def _determine(geometry: Geometry, slack: float | None, whole: bool, saddles: bo
 def _collapse_margin(classes: ClassDistribution, loss: Loss) -> tuple[CollapseMargin | None, str | None]:
     """The margin to total collapse and its line in the table; no line where the question does not arise."""
     from optgeom.collapse.thresholds import collapse_margin
-    from optgeom.errors import InvalidInputError
+    from optgeom.errors import IncompatibleError, InvalidInputError
     from optgeom_cli.threshold import margin_text
 
     groups = classes.groups.num_groups
@@ -174,6 +174,8 @@ def _collapse_margin(classes: ClassDistribution, loss: Loss) -> tuple[CollapseMa
         return None, f"margin not computed for {groups} different class sizes (`optgeom threshold` does it)"
     try:
         margin = collapse_margin(classes, loss)
+    except IncompatibleError:
+        return None, "none: the other classes stay apart however large the majority is"
     except InvalidInputError as error:
         return None, f"margin not computed: {error}"
     if margin is not None:

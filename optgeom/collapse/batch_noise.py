@@ -31,10 +31,11 @@ def batch_deviation(geometry: Geometry) -> float | None:
     rng = np.random.default_rng(SEED)
     gram, shares = np.asarray(geometry.gram), geometry.proportions / geometry.proportions.sum()
     step = max(1, ENTRIES // geometry.num_classes)
+    of_classes = geometry.loss.class_values(geometry.classes)
     values = []
     for start in range(0, DRAWS, step):
         images = rng.multinomial(size, shares, size=min(step, DRAWS - start)).astype(np.float64)
-        part = geometry.loss.batch_values(gram, images)
+        part = geometry.loss.batch_values(gram, images, of_classes)
         if part is None:
             return None
         values.append(part)

@@ -358,8 +358,9 @@ def _of_labels(labels: Any, loss: Loss, views: int, scale: float) -> LossValues:
             "`labels` must hold a label twice; "
             f"got {rows} different ones: no anchor has a positive, SupCon is undefined, not 0 (use two views)"
         )
-    each = scale * loss.collapsed_of_rows(rows)
     if encoded.counts.size == 1:
+        each = scale * loss.collapsed_of_rows(rows)
+        of_class = np.array([each])
         # By Jensen no features of one class beat one point: the mean of exp(s_j) over the n - 1 other rows is at least
         # exp(mean s).
         note = (
@@ -380,9 +381,12 @@ def _of_labels(labels: Any, loss: Loss, views: int, scale: float) -> LossValues:
     else:
         classes = ClassDistribution.from_counts(encoded.counts, encoded.names)
         values = _with_classes(classes, loss, rows, scale)
+        program = ClassMeanProgram.build(classes, loss)
+        at_one_point = program.rows.value(np.zeros_like(program.rows.count))
+        of_class = scale * at_one_point[program.groups.index]
     kept = encoded.codes[encoded.codes >= 0]
     return dataclasses.replace(
         values,
         anchors_without_positive=int(np.sum(rows_of == 1)),
-        per_anchor_collapsed=tuple(each if rows_of[code] > 1 else None for code in kept),
+        per_anchor_collapsed=tuple(float(of_class[code]) if rows_of[code] > 1 else None for code in kept),
     )

@@ -23,6 +23,7 @@ from optgeom.formatting import excerpt
 from optgeom.inputs import files
 from optgeom.losses import registry
 from optgeom.losses.base import plain
+from optgeom.losses.options import WEIGHTS
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -229,9 +230,9 @@ def _complete(row: Row, where: str) -> Row:
 
 
 def _parameters_of_0_1_0(row: Row) -> str:
-    """JSON of the loss, whose parameters had a column each."""
+    """JSON of the loss, whose parameters had a column each; it had no weights yet."""
     entry = registry.find(row["loss"])
-    options = () if entry is None else entry.options
+    options = () if entry is None else [option for option in entry.options if option not in WEIGHTS]
     values = {option.name: plain(row.get(option.name, option.default)) for option in options}
     return json.dumps({"name": row["loss"], **values})
 

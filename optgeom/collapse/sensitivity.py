@@ -106,7 +106,7 @@ def _to_class(classes: ClassDistribution, loss: Loss, which: int) -> Sensitivity
     loss.require("proportions", "groups")
     which = _checks.index("to", which, classes.num_classes)
     geometry = _spread(classes, loss)
-    groups, cosines, own = _single_out(classes.groups, geometry.group_cosines, which)
+    groups, cosines, own = _single_out(loss.groups(classes), geometry.group_cosines, which)
     program = ClassMeanProgram(groups, loss, loss.rows(groups), np.zeros(groups.sizes.size, dtype=np.bool_))
 
     def at(log_factor: float) -> ClassMeanProgram:
@@ -142,15 +142,12 @@ def _single_out(groups: ClassGroups, cosines: Array, which: int) -> tuple[ClassG
     index = groups.index.copy()
     own = groups.sizes.size
     index[which] = own
-    sizes = np.append(groups.sizes, 1)
-    sizes[group] -= 1
-    grown = np.empty((own + 1, own + 1))
-    grown[:own, :own] = cosines
-    grown[own, :own] = grown[:own, own] = cosines[group]
-    grown[own, own] = 1.0
-    if sizes[group] == 1:
-        grown[group, group] = 1.0
-    return ClassGroups(index, sizes, np.append(groups.proportions, groups.proportions[group]), None), grown, own
+    source = np.append(np.arange(own), group)
+    grown = cosines[np.ix_(source, source)].copy()
+    finer = groups.regrouped(index, source)
+    single = np.flatnonzero(finer.sizes == 1)
+    grown[single, single] = 1.0
+    return finer, grown, own
 
 
 def _four_points(function: Callable[[float], Array | float]) -> Array:
@@ -164,7 +161,7 @@ def _solve(
 ) -> Sensitivity:
     from scipy.sparse.linalg import LinearOperator, gmres
 
-    count, pairs, tau = program.rows.count, program.rows.count > 0, program.temperature
+    count, pairs, tau = program.rows.count, program.rows.count > 0, program.pair_temperature
     g = count.shape[0]
     gradient = np.exp(program.log_gradient(cosines))
     safe = np.where(pairs, gradient, 1.0)
@@ -176,7 +173,8 @@ def _solve(
     )
     derivative = program.gradient_derivative(cosines)
     mass = count * z[None, :]
-    reduced = scipy.linalg.lu_factor(closing + tau * (mass + np.diag(mass.sum(axis=1))))
+    moved = tau * mass
+    reduced = scipy.linalg.lu_factor(closing + moved + np.diag(moved.sum(axis=1)))
 
     def product(vector: Array) -> Array:
         change, dy = vector[: g * g].reshape(g, g), vector[g * g :]
@@ -189,7 +187,7 @@ def _solve(
     def precondition(vector: Array) -> Array:
         force, rest = vector[: g * g].reshape(g, g), vector[g * g :]
         symmetric = np.where(pairs, (force + force.T) / 2, 0.0)
-        dy = scipy.linalg.lu_solve(reduced, rest - tau * (mass * symmetric).sum(axis=1))
+        dy = scipy.linalg.lu_solve(reduced, rest - (moved * symmetric).sum(axis=1))
         change = tau * (force + np.where(pairs, dy[:, None] + dy[None, :], 0.0))
         return np.concatenate([change.ravel(), dy])
 

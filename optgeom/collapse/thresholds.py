@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,13 @@ import scipy.linalg
 
 from optgeom import _checks
 from optgeom._numerics import Array
-from optgeom.errors import InvalidInputError
+from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses import Loss
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 
+MOST_NAMED = 10_000  # minorities that a threshold tells apart by name
 MOST_MINORITIES = 2**53  # whole numbers that a float holds exactly
 SMALLEST_SHARE = 1e-150  # of a minority beside the largest one; its square is still a float
 LARGEST_LOG_ODDS = 690.0  # exp of it is still a float
@@ -123,16 +124,16 @@ def shares(log_odds: float) -> tuple[float, float]:
 
 
 def collapse_ratio(program: ClassMeanProgram) -> float:
-    """Log rho of the class with the largest anchor mass as majority.
+    """Log rho of the most frequent class as majority.
 
     Total collapse onto its antipode is optimal iff it is <= 0.
 
     Raises
     ------
     InvalidInputError
-        When no single class has the largest mass, or there is only one minority class.
+        When no single class is the most frequent, or there is only one minority class.
     """
-    majority = int(np.argmax(program.rows.anchor_weight))
+    majority = int(np.argmax(program.groups.proportions))
     if program.sizes[majority] != 1 or program.num_classes < 3:
         needs = "total collapse needs one majority class and two minority classes or more"
         raise InvalidInputError(f"{needs}; got a tie or two classes (`solve` gives their geometry)")
@@ -156,35 +157,38 @@ def collapse_ratio(program: ClassMeanProgram) -> float:
     return top + math.log(largest) if largest > 0 else -math.inf
 
 
-def _split(split: Sequence[float] | Array) -> tuple[Array, np.ndarray[Any, np.dtype[np.int64]]]:
-    weights, sizes = np.unique(np.asarray(split, dtype=np.float64), return_counts=True)
+def _of_split(loss: Loss, split: Array) -> ClassGroups:
+    """Groups of a majority and of minorities in these proportions; classes "1" to "m" are the minorities."""
+    smallest, largest = float(split.min()), float(split.max())
     # Huge numbers must not overflow in their sum, and tiny shares would leave no digits for their logarithms.
-    if weights[0] / weights[-1] < SMALLEST_SHARE:
-        extremes = f"{weights[0]:g} beside {weights[-1]:g}"
+    if smallest / largest < SMALLEST_SHARE:
+        extremes = f"{smallest:g} beside {largest:g}"
         raise InvalidInputError(
             f"`split` must have no share below {SMALLEST_SHARE:g} of the largest; got {extremes} "
             "(leave such classes out)"
         )
-    weights = weights / weights[-1]
-    return weights / np.sum(weights * sizes), sizes.astype(np.int64)
+    return loss.groups(ClassDistribution.from_counts(np.concatenate([[2.0], split / largest])))
 
 
-def _program(
-    loss: Loss, log_odds: float, weights: Array, sizes: np.ndarray[Any, np.dtype[np.int64]]
-) -> ClassMeanProgram:
-    share, rest = shares(log_odds)
-    all_sizes = np.concatenate([[1], sizes])
-    index = np.repeat(np.arange(all_sizes.size), np.minimum(all_sizes, 2))  # membership is not needed here, only sizes
-    groups = ClassGroups(index, all_sizes, np.concatenate([[share], rest * weights]), None)
-    return ClassMeanProgram(groups, loss, loss.rows(groups), loss.coincident(groups))
+def _of_equal(loss: Loss, minorities: int) -> ClassGroups:
+    """Groups of a majority and of equal minorities, whose classes are written down where they are not too many."""
+    if minorities <= MOST_NAMED:
+        return loss.groups(ClassDistribution.from_groups([2.0, 1.0], [1, minorities]))
+    index = np.array([0, 1, 1])  # membership is not needed here, only sizes
+    return ClassGroups(index, np.array([1, minorities], dtype=np.int64), np.array([0.5, 0.5 / minorities]), None)
 
 
-def threshold_log_odds(loss: Loss, weights: Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> float:
-    """Log odds at which log rho crosses zero, for minorities with relative weights `weights`, `sizes` classes each."""
+def threshold_log_odds(loss: Loss, groups: ClassGroups) -> float:
+    """Log odds at which log rho crosses zero, for a majority (the first group) and minorities in these proportions."""
     from scipy.optimize import brentq
 
+    minorities = groups.proportions[1:] / groups.proportions[1]
+    weights = minorities / np.sum(minorities * groups.sizes[1:])
+
     def ratio(log_odds: float) -> float:
-        return collapse_ratio(_program(loss, log_odds, weights, sizes))
+        share, rest = shares(log_odds)
+        at = replace(groups, proportions=np.concatenate([[share], rest * weights]), counts=None)
+        return collapse_ratio(ClassMeanProgram(at, loss, loss.rows(at), loss.coincident(at)))
 
     # With a majority no larger than the largest minority, both would collapse onto the other: impossible, so rho > 1
     # there.
@@ -195,6 +199,11 @@ def threshold_log_odds(loss: Loss, weights: Array, sizes: np.ndarray[Any, np.dty
     while ratio(high) > 0:
         low, high, step = high, high + step, 1.5 * step
         if high > LARGEST_LOG_ODDS:
+            if not ratio(LARGEST_LOG_ODDS) < ratio(LARGEST_LOG_ODDS / 2) - 1.0:
+                raise IncompatibleError(
+                    f"`loss` has no threshold: {loss.words()} keeps minorities apart however large the majority is "
+                    "(`solve` gives their geometry)"
+                )
             raise InvalidInputError(
                 "`temperature` must be larger for a threshold in floating point; "
                 f"got {loss.temperature} (odds above 1e299 are needed)"
@@ -208,7 +217,8 @@ def collapse_threshold(loss: Loss, *, minorities: int = 2, split: Sequence[float
     Parameters
     ----------
     loss : Loss
-        Any loss that depends on class proportions: InfoNCE, SupCon, or your own psi.
+        Any loss that depends on class proportions: InfoNCE, SupCon, or your own psi. Weights by class are those of the
+        majority "0" and of the minorities "1" to "m", at most 10 000.
     minorities : int
         m >= 2 equal minority classes.
     split : sequence of m positive numbers, optional
@@ -223,7 +233,7 @@ def collapse_threshold(loss: Loss, *, minorities: int = 2, split: Sequence[float
     InvalidInputError
         Fewer than two minorities, a split that is not positive, or a temperature at which the odds overflow.
     IncompatibleError
-        A loss that does not depend on proportions alone.
+        A loss that does not depend on proportions alone, or under which no imbalance collapses the minorities.
 
     References
     ----------
@@ -237,15 +247,14 @@ def collapse_threshold(loss: Loss, *, minorities: int = 2, split: Sequence[float
             raise InvalidInputError(
                 f"`minorities` must be at most 2^53; got {count:.3e} (no data set has so many classes)"
             )
-        weights, sizes = np.array([1.0 / count]), np.array([count], dtype=np.int64)
+        groups = _of_equal(loss, count)
     else:
         given = np.asarray(split, dtype=np.float64)
         if given.ndim != 1 or given.size < 2 or not np.all(np.isfinite(given)) or given.min() <= 0:
             needs = "two or more positive numbers, one for each minority class"
             raise InvalidInputError(f"`split` must be {needs}; got {split!r} (only their ratios matter)")
-        count = given.size
-        weights, sizes = _split(given)
-    return CollapseThreshold.from_log_odds(threshold_log_odds(loss, weights, sizes), count, loss)
+        count, groups = given.size, _of_split(loss, given)
+    return CollapseThreshold.from_log_odds(threshold_log_odds(loss, groups), count, loss)
 
 
 def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | None:
@@ -266,7 +275,7 @@ def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | 
     """
     _checks.instance("classes", classes, ClassDistribution, "ClassDistribution.from_counts(...)")
     _checks.instance("loss", loss, Loss, "for example SupCon(temperature=0.1)", what="a loss")
-    groups = classes.groups
+    groups = loss.groups(classes)
     if classes.num_classes < 3 or groups.sizes[0] != 1 or not {"groups", "proportions"} <= loss.gives:
         return None
     rest = float(np.sum((groups.sizes * groups.proportions)[1:]))
@@ -274,9 +283,7 @@ def collapse_margin(classes: ClassDistribution, loss: Loss) -> CollapseMargin | 
     if "uniform-negatives" in loss.gives:
         # Every minority anchor then sees the same law of t, so neither the number of minorities nor their split
         # matters.
-        weights, sizes = np.array([0.5]), np.array([2], dtype=np.int64)
-        needed = threshold_log_odds(loss, weights, sizes)
+        needed = threshold_log_odds(loss, _of_equal(loss, 2))
     else:
-        weights, sizes = groups.proportions[1:] / rest, groups.sizes[1:]
-        needed = threshold_log_odds(loss, weights, sizes)
+        needed = threshold_log_odds(loss, groups)
     return CollapseMargin(log_odds >= needed, log_odds, needed)

@@ -170,11 +170,13 @@ class Embedding:
     def _within_term(self) -> RiskEstimate:
         classes, loss = self.reference.geometry.classes, self.reference.loss
         assert loss is not None
+        values = loss.class_values(classes)
         return empirical_risk(
             self.balanced.rows,
             self.balanced.codes,
             loss,
             classes.proportions[self.places],
+            values=values if values is None else values.at(self.places),
             gram=self.directions.mean_gram,
             seed=self.seed,
             groups=self.balanced.images,

@@ -59,6 +59,24 @@ class ClassGroups:
         """G, the number of distinct counts."""
         return int(self.sizes.size)
 
+    def regrouped(self, index: npt.NDArray[np.intp], source: npt.NDArray[np.intp]) -> ClassGroups:
+        """Other groups of the same classes: `index` (C,) is the new group of each class, `source` the old of each new.
+
+        Every new group lies within one old group.
+        """
+        sizes = np.bincount(index, minlength=source.size).astype(np.int64)
+        counts = None if self.counts is None else self.counts[source]
+        return ClassGroups(index, sizes, self.proportions[source], counts)
+
+    def bent(self, power: float) -> ClassGroups:
+        """The groups with proportions lam^power (counts bent likewise, the largest kept)."""
+        proportions = np.exp(power * np.log(self.proportions / self.proportions.max()))
+        proportions /= np.sum(self.sizes * proportions)
+        counts: Any = self.counts
+        if counts is not None:
+            counts = counts.max() * np.exp(power * np.log(counts / counts.max()))
+        return replace(self, proportions=proportions, counts=counts)
+
     @functools.cached_property
     def order(self) -> npt.NDArray[np.intp]:
         """(C,) class indices by group, hence by decreasing proportion, ties by index."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import Array
+from optgeom._numerics import Array, Vector
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import registry
 from optgeom.losses.on_rows import DrawnBatches, PairSum
@@ -25,6 +25,7 @@ from optgeom.losses.rows import RowLoss
 
 if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassDistribution, ClassGroups
+    from optgeom.losses.weights import ClassValues
     from optgeom.training.class_batches import ClassBatchLoss
     from optgeom.training.losses import ContrastiveLoss
 
@@ -79,6 +80,20 @@ class Loss(ABC):
     @abstractmethod
     def rows(self, groups: ClassGroups) -> RowLoss:
         """Rows bound to groups of equal classes; raises `InvalidInputError` where the loss is undefined for them."""
+
+    def groups(self, classes: ClassDistribution) -> ClassGroups:
+        """Groups of classes that the loss treats alike.
+
+        Raises
+        ------
+        InvalidInputError
+            Values per class that are not of these classes.
+        """
+        return classes.groups
+
+    def temperatures(self, groups: ClassGroups) -> Vector:
+        """(G,) temperature of the anchors of each group."""
+        return np.full(groups.sizes.size, float(self.temperature))
 
     def coincident(self, groups: ClassGroups) -> npt.NDArray[np.bool_]:
         """(G,) groups whose classes carry no anchor weight, hence coincide exactly at the optimum."""
@@ -240,7 +255,7 @@ class Loss(ABC):
         """Majority share that the literature shows to suffice for total collapse; None where it has none."""
         return None
 
-    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
+    def on_rows(self, share: Array, *, images: Array, values: ClassValues | None = None) -> DrawnBatches | PairSum:
         """What the loss of explicit rows is, in the units of the risk.
 
         Parameters
@@ -249,6 +264,8 @@ class Loss(ABC):
             Class proportions.
         images : (C,)
             Images of each class in a batch that holds them all.
+        values : ClassValues, optional
+            `class_values` of these classes.
 
         Raises
         ------
@@ -259,7 +276,11 @@ class Loss(ABC):
         """
         raise IncompatibleError(f"`loss` {self.label()} has no loss of explicit rows (give another loss)")
 
-    def batch_values(self, cosines: Array, images: Array) -> Array | None:
+    def class_values(self, classes: ClassDistribution) -> ClassValues | None:
+        """Weights and temperatures of every class; None where all classes are alike."""
+        return None
+
+    def batch_values(self, cosines: Array, images: Array, values: ClassValues | None = None) -> Array | None:
         """Loss of single batches whose features sit at class means; None where the loss has no batches of a known size.
 
         Parameters
@@ -268,6 +289,8 @@ class Loss(ABC):
             Gram matrix of the class means, in class order.
         images : (b, C)
             Images of each class in each batch.
+        values : ClassValues, optional
+            `class_values` of these classes.
 
         Returns
         -------
@@ -286,8 +309,21 @@ class Loss(ABC):
         """The loss that batches of `batch` images have: itself, but for a limit of large batches."""
         return self
 
-    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
-        """The torch module whose expectation is the risk; raises `IncompatibleError` where no finite batch has it."""
+    def torch_module(self, *, seed: int = 0, classes: ClassDistribution | None = None) -> ContrastiveLoss:
+        """The torch module whose expectation is the risk.
+
+        Parameters
+        ----------
+        seed : int
+            Of draws.
+        classes : ClassDistribution, optional
+            Needed by weights per class; labels are then numbers in this order.
+
+        Raises
+        ------
+        IncompatibleError
+            No finite batch has this risk, or weights without classes.
+        """
         raise IncompatibleError(
             "`loss` must have finite batches and negatives, ucl or scl, for an encoder; got "
             f"{type(self).__name__} (give their number)"

@@ -21,6 +21,7 @@ from optgeom.losses.rows import RowLoss
 
 if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassGroups
+    from optgeom.losses.weights import ClassValues
 
 LARGEST_ENUMERATION = 200_000  # count vectors of the negatives
 DIFFERENCE = 1e-5  # step of central differences, near the cube root of rounding
@@ -137,7 +138,7 @@ class GeneralizedContrastive(Loss):
         psi = f"psi = {type(self.psi).__name__}"
         return f"{self.name}, {psi}, temperature {self.temperature:g}, {negatives_words(self.to_dict())}"
 
-    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
+    def on_rows(self, share: Array, *, images: Array, values: ClassValues | None = None) -> DrawnBatches | PairSum:
         value = self.psi.value
 
         def of_each(t: Array) -> Array:

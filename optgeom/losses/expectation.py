@@ -11,7 +11,8 @@ probability generating function phi(s) = sum_j p_j exp(-s x_j), because 1/Y = in
                                                + 1{j=l} k p_j exp(-s x_j) phi^(k-1) ] ds
 
 With `positive_required` everything is restricted to the event n_own >= 1 (SupCon with one view): phi^r becomes phi^r -
-phi_0^r, where phi_0 leaves the anchor's own class out.
+phi_0^r, where phi_0 leaves the anchor's own class out. Weights of negatives change x_j only; the row of the anchor's
+own class enters with x_own, which is 1 unless it is weighted or left out of the denominator.
 
 Numerics. M = E Y cancels the first order of the integrand, so log Y keeps its relative accuracy when the risk is tiny,
 and half of the lower tail need not be summed. With s = exp(v)/S the integrands are analytic in |Im v| < pi/2 and the
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -51,16 +53,34 @@ class Multinomial:
         Per-class probabilities seen from each anchor group.
     k : int
         Number of negatives, >= 1.
-    a : float
-        The constant in Y = a + sum_j n_j x_j, >= 0.
+    a : float or (G,)
+        The constant in Y = a + sum_j n_j x_j, >= 0: positive in all rows, or 0 in all.
     positive_required : bool
-        Restrict to the event that the anchor's own class occurs among the k others (then a = 0).
+        Restrict to the event that the anchor's own class occurs among the k others.
+    own_x : float or (G,)
+        x of the anchor's own class, in [0, 1].
     """
 
     law: NegativeLaw
     k: int
-    a: float
+    a: float | Array
     positive_required: bool = False
+    own_x: float | Array = 1.0
+
+    @cached_property
+    def constants(self) -> Vector:
+        """(G,) `a` of each row."""
+        return np.broadcast_to(np.asarray(self.a, dtype=np.float64), self.law.own.shape)
+
+    @cached_property
+    def own_terms(self) -> Vector:
+        """(G,) `own_x` of each row."""
+        return np.broadcast_to(np.asarray(self.own_x, dtype=np.float64), self.law.own.shape)
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether the constant keeps log Y from falling without limit, so that E log(Y / a) exists."""
+        return bool(np.all(self.constants > 0)) and not self.positive_required
 
     def mass(self) -> Vector:
         """(G,) probability of the event: 1, or P(n_own >= 1)."""
@@ -73,7 +93,7 @@ class Multinomial:
         others = (self.law.count * self.law.other * x).sum(axis=1)
         if self.positive_required:
             others *= -np.expm1((self.k - 1) * np.log1p(-self.law.own))
-        return np.asarray(self.k * (self.law.own + others))
+        return np.asarray(self.k * (self.law.own * self.own_terms + others))
 
 
 @dataclass(frozen=True)
@@ -84,7 +104,7 @@ class _Nodes:
     s: Array  # (b, q) nodes
     ds: Array  # (b, q) trapezoidal weights of int f(s) ds
     decay: Array  # (b, q, G) exp(-s x_j)
-    own_decay: Array  # (b, q) exp(-s), for the anchor's own class
+    own_decay: Array  # (b, q) exp(-s x_own), for the anchor's own class
     log_phi: Array  # (b, q)
     log_rho: Array | None  # (b, q) log(phi_0 / phi), only when a positive is required
 
@@ -99,13 +119,13 @@ class _Nodes:
 
 
 def _within_range(counts: Multinomial, t: Array) -> Array:
-    bounded = counts.a > 0 or counts.positive_required
+    bounded = counts.positive_required or np.all(counts.constants > 0)
     return np.asarray(np.clip(t, -np.inf if bounded else -LARGEST_EXPONENT, LARGEST_GAIN))
 
 
 def _march(counts: Multinomial, t: Array) -> Iterator[_Nodes]:
     """All quadrature nodes for a (G, G) array t of log x, block of rows by block of rows."""
-    law, k, a = counts.law, counts.k, counts.a
+    law, k, a, own_x = counts.law, counts.k, counts.constants, counts.own_terms
     x = np.exp(t)
     mass = counts.mass()
     mean = a + counts.mean_sum(x) / np.where(mass > 0, mass, 1.0)
@@ -113,10 +133,10 @@ def _march(counts: Multinomial, t: Array) -> Iterator[_Nodes]:
     largest = np.where(seen, x, 0.0).max(axis=1)
     smallest = np.where(seen, x, np.inf).min(axis=1)
     has_own = law.own > 0
-    largest = np.where(has_own, np.maximum(largest, 1.0), largest)
-    smallest = np.where(has_own, np.minimum(smallest, 1.0), smallest)
-    # No draw of k negatives makes Y smaller than this; with a positive among them it is at least 1.
-    floor = a + (np.ones_like(smallest) if counts.positive_required else smallest)
+    largest = np.where(has_own, np.maximum(largest, own_x), largest)
+    smallest = np.where(has_own, np.minimum(smallest, own_x), smallest)
+    # No draw of k negatives makes Y smaller than this; with a positive among them it is at least x_own.
+    floor = a + (own_x if counts.positive_required else smallest)
     scale = np.maximum(mean, a + largest)
     weighted = law.count * law.other
     columns = t.shape[1]
@@ -131,7 +151,8 @@ def _march(counts: Multinomial, t: Array) -> Iterator[_Nodes]:
                 ds[:, 0] /= -np.expm1(-STEP)
             exponent = s[:, :, None] * x[rows, None, :]
             shortfall = np.expm1(-exponent)
-            own_shortfall = np.expm1(-s)
+            own_exponent = s * own_x[rows, None]
+            own_shortfall = np.expm1(-own_exponent)
             total = np.matmul(shortfall, weighted[rows, :, None])[:, :, 0] + law.own[rows, None] * own_shortfall
             if total.min() > -0.5:
                 decay = shortfall
@@ -139,12 +160,16 @@ def _march(counts: Multinomial, t: Array) -> Iterator[_Nodes]:
                 log_phi = np.log1p(total)
             else:
                 decay = np.exp(-exponent)
-                direct = np.matmul(decay, weighted[rows, :, None])[:, :, 0] + law.own[rows, None] * np.exp(-s)
+                direct = np.matmul(decay, weighted[rows, :, None])[:, :, 0] + law.own[rows, None] * np.exp(
+                    -own_exponent
+                )
                 log_phi = np.where(total > -0.5, np.log1p(np.maximum(total, -0.75)), log_nonnegative(direct))
-            own_decay = np.exp(-s)
+            own_decay = np.exp(-own_exponent)
             log_rho = None
             if counts.positive_required:
-                log_share = log_nonnegative(law.own[rows, None]) - s - np.where(np.isfinite(log_phi), log_phi, 0.0)
+                log_share = (
+                    log_nonnegative(law.own[rows, None]) - own_exponent - np.where(np.isfinite(log_phi), log_phi, 0.0)
+                )
                 with np.errstate(divide="ignore"):
                     log_rho = np.log1p(-np.exp(np.minimum(log_share, 0.0)))
             yield _Nodes(rows, s, ds, decay, own_decay, log_phi, log_rho)
@@ -164,13 +189,13 @@ class Expectation:
     Attributes
     ----------
     log_over_a : (G,) or None
-        E log(Y / a) when a > 0 (relative accuracy kept when it is tiny), else None.
+        E log(Y / a) when a > 0 and no positive is required (relative accuracy kept when it is tiny), else None.
     log_mean : (G,)
         E log Y over the event.
     weight : (G, G)
         omega_gh = E n_j / Y for one class j of group h, other than the anchor's own.
     offset : (G,)
-        beta_g = E (a + n_own) / Y, so that beta + sum_h count * omega * x = mass.
+        beta_g = E (a + n_own x_own) / Y, so that beta + sum_h count * omega * x = mass.
     """
 
     log_over_a: Array | None
@@ -181,7 +206,7 @@ class Expectation:
 
 def expect(counts: Multinomial, t: Square) -> Expectation:
     """Expectation of log Y and its weights at t = log x, (G, G); entries that stand for no class are ignored."""
-    law, k, a = counts.law, counts.k, counts.a
+    law, k, a = counts.law, counts.k, counts.constants
     t = _within_range(counts, t)
     mass = counts.mass()
     sums = counts.mean_sum(np.exp(t))
@@ -193,7 +218,7 @@ def expect(counts: Multinomial, t: Square) -> Expectation:
     for nodes in _march(counts, t):
         rows = nodes.rows
         log_power = nodes.log_power(k)
-        log_integrand = log_power - a * nodes.s
+        log_integrand = log_power - a[rows, None] * nodes.s
         center = -mean[rows, None] * nodes.s
         if counts.positive_required:
             difference = mass[rows, None] * np.exp(center) - np.exp(log_integrand)
@@ -204,16 +229,16 @@ def expect(counts: Multinomial, t: Square) -> Expectation:
             difference = np.where(excess > 1.0, np.exp(center) - np.exp(log_integrand), small)
             difference = np.where(np.isfinite(log_integrand), difference, np.exp(center))
         correction[rows] += STEP * difference.sum(axis=1)
-        coefficient = nodes.ds * np.exp(nodes.log_power(k - 1) - a * nodes.s)
+        coefficient = nodes.ds * np.exp(nodes.log_power(k - 1) - a[rows, None] * nodes.s)
         weight[rows] += np.matmul(coefficient[:, None, :], nodes.decay)[:, 0, :]
         # The anchor's own class is present in every draw counted by n_own, so no part of phi is taken away here.
         own_power = (k - 1) * nodes.log_phi if k > 1 else np.zeros_like(nodes.log_phi)
-        own_weight[rows] += (nodes.ds * np.exp(own_power - a * nodes.s) * nodes.own_decay).sum(axis=1)
-        if a > 0:
+        own_weight[rows] += (nodes.ds * np.exp(own_power - a[rows, None] * nodes.s) * nodes.own_decay).sum(axis=1)
+        if np.any(a > 0):
             base_weight[rows] += (nodes.ds * np.exp(log_integrand)).sum(axis=1)
-    offset = a * base_weight + k * law.own * own_weight
+    offset = a * base_weight + k * law.own * counts.own_terms * own_weight
     log_mean = mass * np.log(mean) + correction
-    log_over_a = np.log1p(sums / a) + correction if a > 0 else None
+    log_over_a = np.log1p(sums / a) + correction if counts.has_floor else None
     return Expectation(log_over_a, log_mean, k * law.other * weight, offset)
 
 
@@ -244,10 +269,10 @@ class SecondMoments:
                 )
 
     def _tilts(self) -> Iterator[tuple[_Nodes, Array, Array]]:
-        k, a = self.counts.k, self.counts.a
+        k, a = self.counts.k, self.counts.constants
         for nodes in _march(self.counts, self.t):
             # Beyond 1e150 every exp(-s x) is below 1e-100 (x >= exp(-340) where a = 0), but the square of s overflows.
-            tilt = np.minimum(nodes.ds, 1e150) * np.minimum(nodes.s, 1e150) * np.exp(-a * nodes.s)
+            tilt = np.minimum(nodes.ds, 1e150) * np.minimum(nodes.s, 1e150) * np.exp(-a[nodes.rows, None] * nodes.s)
             pair = tilt * np.exp(nodes.log_power(k - 2)) if k > 1 else np.zeros_like(tilt)
             yield nodes, pair, tilt * np.exp(nodes.log_power(k - 1))
 

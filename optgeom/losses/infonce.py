@@ -14,11 +14,12 @@ from optgeom import _checks
 from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import law
-from optgeom.losses.base import BatchPlan, Loss, negatives_words, plain
-from optgeom.losses.expectation import LARGEST_EXPONENT, Multinomial
+from optgeom.losses.base import BatchPlan, negatives_words, plain
+from optgeom.losses.expectation import LARGEST_EXPONENT
 from optgeom.losses.on_rows import DrawnBatches, PairSum, explicit_mass, sampled_mass
 from optgeom.losses.options import REDUCTION, SAMPLING
-from optgeom.losses.rows import LinearRows, LogSumRows, MultinomialRows, RowLoss
+from optgeom.losses.rows import LinearRows, LogSumRows, MultinomialRows, RowLoss, RowWeights
+from optgeom.losses.weights import WEIGHTED_FORMULA, ClassValues, ClassWeighted, refuse_empty_rows, smallest_temperature
 
 if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassDistribution, ClassGroups
@@ -31,7 +32,7 @@ ENCODER_BATCH = 64  # samples per batch of an encoder, where the negatives ask f
 
 
 @dataclass(frozen=True, eq=False)
-class InfoNCE(Loss):
+class InfoNCE(ClassWeighted):
     r"""Generalized contrastive loss with k independent negatives.
 
     For an anchor of class i, with t_l = (A[i, c_l] - 1)/tau and c_1..c_k i.i.d. with law p[i, :],
@@ -51,6 +52,9 @@ class InfoNCE(Loss):
         Negatives from everywhere (p[i, j] = lam_j) or from other classes only (p[i, j] = lam_j / (1 - lam_i)).
     negative_law : (C, C) array, optional
         Any row-stochastic law in class order; replaces `sampling`.
+    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures
+        Weights per class, as in `ClassWeighted`; none by default. Negatives of class j count b_ij times for an anchor
+        of class i, alpha once; negatives of its own class (collisions) may be left out of the denominator.
 
     Raises
     ------
@@ -85,18 +89,31 @@ class InfoNCE(Loss):
             raise InvalidInputError(
                 "`negatives_reduction` must be 'mean' for infinitely many negatives; got 'sum' (their sum is infinite)"
             )
-        if self.alpha == 0 and self.negatives != math.inf and 2 / self.temperature > LARGEST_EXPONENT:
+        self._check_weights()
+        if self.averages_batches:
+            raise InvalidInputError(
+                "`negative_weights` must not be 'batch-average' for InfoNCE; got it (its negatives are drawn one by "
+                "one: use SupCon, or 'class-average')"
+            )
+        coldest = smallest_temperature(self.temperature, self.class_temperatures)
+        if self.alpha == 0 and self.negatives != math.inf and 2 / coldest > LARGEST_EXPONENT:
             raise InvalidInputError(
                 f"`temperature` must be >= {2 / LARGEST_EXPONENT:.4f} for alpha = 0 and finitely many negatives; "
-                f"got {self.temperature!r} (exp(-2/temperature) underflows: take alpha > 0 or "
-                "infinitely many negatives)"
+                f"got {coldest!r} (exp(-2/temperature) underflows: take alpha > 0 or infinitely many negatives)"
+            )
+        collisions = self.negative_law is not None or self.sampling == "ucl"
+        if self.alpha == 0 and self.negatives != math.inf and collisions and not self.own_class_in_denominator:
+            raise InvalidInputError(
+                "`own_class_in_denominator` must be True for alpha = 0 and finitely many negatives from all classes; "
+                "got False (all negatives may be of the own class, the logarithm of 0: take alpha > 0)"
             )
 
     @property
     def gives(self) -> frozenset[str]:
         given = {"proportions"}
         if self.negative_law is None:
-            given |= {"groups", "uniform-negatives"} if self.sampling == "ucl" else {"groups"}
+            uniform = self.sampling == "ucl" and not self.is_weighted
+            given |= {"groups", "uniform-negatives"} if uniform else {"groups"}
         if not (self.alpha == 0 and self.negatives == 1):
             given.add("strictly-convex")
         return frozenset(given)
@@ -112,19 +129,20 @@ class InfoNCE(Loss):
         return (law.ucl if self.sampling == "ucl" else law.scl)(groups.sizes, groups.proportions)
 
     def rows(self, groups: ClassGroups) -> RowLoss:
-        of_negatives = self._law(groups)
-        weight = groups.proportions
+        of_negatives, weights = self._law(groups), self.row_weights(groups)
+        offset = self.alpha + of_negatives.own * weights.own
+        few = self.negatives != math.inf
+        refuse_empty_rows(weights, np.full_like(offset, self.alpha) if few else offset, of_negatives.other > 0, few)
         if self.negatives == math.inf:
-            return LogSumRows(
-                of_negatives.count, weight, self.alpha + of_negatives.own, log_nonnegative(of_negatives.other)
-            )
+            log_weight = log_nonnegative(of_negatives.other * weights.negative)
+            return LogSumRows(of_negatives.count, weights.anchor, offset, log_weight)
         k = int(self.negatives)
         factor = 1.0 if self.negatives_reduction == "sum" else 1.0 / k
         if k == 1 and self.alpha == 0:
-            return LinearRows(of_negatives.count, weight, of_negatives, math.log(factor))
-        counts = Multinomial(of_negatives, k, self.alpha / factor)
-        log_alpha = float(log_nonnegative(self.alpha))
-        return MultinomialRows(of_negatives.count, weight, counts, log_alpha, math.log(factor))
+            # The logarithm of one weighted term is linear: weights add a constant.
+            mean = _mean_log(of_negatives, weights)
+            return LinearRows(of_negatives.count, weights.anchor, of_negatives, math.log(factor) + mean)
+        return MultinomialRows.of(of_negatives, k, weights, alpha=self.alpha, factor=factor)
 
     def to_dict(self) -> dict[str, Any]:
         described = {
@@ -134,6 +152,7 @@ class InfoNCE(Loss):
             "alpha": self.alpha,
             "negatives_reduction": self.negatives_reduction,
             "sampling": self.sampling,
+            **self.weights_to_dict(),
         }
         if self.negative_law is not None:
             described |= {"sampling": "explicit", "negative_law": plain(np.asarray(self.negative_law))}
@@ -152,9 +171,12 @@ class InfoNCE(Loss):
             positive = "positive left out of the denominator"
         else:
             positive = "positive in the denominator" + ("" if self.alpha == 1 else f" with weight {self.alpha:g}")
-        return f"InfoNCE, temperature {self.temperature:g}, {negatives_words(self.to_dict())}, {positive}"
+        negatives = negatives_words(self.to_dict())
+        return f"{self._heading()}, {negatives}, {positive}{self.weights_words()}"
 
     def collapsed_formula(self, rows: int | None, value: float) -> str:
+        if self.is_weighted:
+            return WEIGHTED_FORMULA
         if self.negatives == math.inf:
             return f"ln({self.alpha:g} + 1)"
         factor = 1.0 if self.negatives_reduction == "sum" else 1 / self.negatives
@@ -163,24 +185,33 @@ class InfoNCE(Loss):
     @property
     def published_threshold(self) -> float | None:
         usual = self.temperature == 1.0 and self.alpha == 1.0 and self.negatives_reduction == "sum"
+        usual = usual and not self.is_weighted
         return PUBLISHED_SUFFICIENT[self.sampling] if usual else None
 
-    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
+    def on_rows(self, share: Array, *, images: Array, values: ClassValues | None = None) -> DrawnBatches | PairSum:
         law_given = self.negative_law
         mass = sampled_mass(self.sampling, share) if law_given is None else explicit_mass(law_given, share)
         if self.negatives == math.inf:
-            return PairSum(anchor_weight=share, mass=mass, alpha=self.alpha)
-        weight = 1.0 if self.negatives_reduction == "sum" else 1.0 / self.negatives
-        return PairSum(anchor_weight=share, mass=mass, alpha=self.alpha, draws=int(self.negatives), draw_weight=weight)
+            pairs = PairSum(anchor_weight=share, mass=mass, alpha=self.alpha)
+        else:
+            each = 1.0 if self.negatives_reduction == "sum" else 1.0 / self.negatives
+            draws = int(self.negatives)
+            pairs = PairSum(anchor_weight=share, mass=mass, alpha=self.alpha, draws=draws, draw_weight=each)
+        return pairs if values is None else pairs.weighted(values)
 
-    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
+    def torch_module(self, *, seed: int = 0, classes: ClassDistribution | None = None) -> ContrastiveLoss:
         if self.negatives == math.inf or self.negative_law is not None:
             super().torch_module(seed=seed)
         from optgeom.training.losses import GeneralizedContrastiveLoss, InfoNCEPsi
 
         psi = InfoNCEPsi(self.alpha, negatives_reduction=self.negatives_reduction)
         return GeneralizedContrastiveLoss(
-            self.temperature, int(self.negatives), psi=psi, sampling=self.sampling, seed=seed
+            self.temperature,
+            int(self.negatives),
+            psi=psi,
+            sampling=self.sampling,
+            seed=seed,
+            weights=self.values_for_batches(classes),
         )
 
     def class_batches(self, classes: ClassDistribution, *, anchors: int) -> ClassBatchLoss:
@@ -191,10 +222,19 @@ class InfoNCE(Loss):
         return InfoNCEBatches(classes, self, anchors)
 
     def batch_plan(self, *, batch: int | None, num_samples: int) -> BatchPlan:
-        self.torch_module()
+        if self.negatives == math.inf or self.negative_law is not None:
+            return super().batch_plan(batch=batch, num_samples=num_samples)
         least = int(self.negatives) + 1
         size = max(ENCODER_BATCH, least) if batch is None else batch
         if size < least:
             wanted = f"above the {least - 1} negatives of an anchor, which come from it"
             raise IncompatibleError(f"`batch` must be {wanted}; got {size} (raise it, or lower the negatives)")
         return BatchPlan(size=size, positives="class")
+
+
+def _mean_log(law_given: law.NegativeLaw, weights: RowWeights) -> Array:
+    """(G,) expected log of the weight of one negative."""
+    chance = law_given.count * law_given.other
+    others = np.where(chance > 0, chance * np.log(np.where(chance > 0, weights.negative, 1.0)), 0.0)
+    own = np.where(law_given.own > 0, weights.own, 1.0)
+    return np.asarray(others.sum(axis=1) + law_given.own * np.log(own))

@@ -7,7 +7,8 @@ class means have, in expectation, the risk of the loss.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ import numpy.typing as npt
 from optgeom._numerics import Array
 from optgeom.errors import InvalidInputError
 from optgeom.losses import law
+
+if TYPE_CHECKING:
+    from optgeom.losses.weights import ClassValues
 
 Mass = Callable[[npt.NDArray[np.intp]], Array]
 WHOLE = "the loss itself, nothing left out"
@@ -33,11 +37,14 @@ class DrawnBatches:
         Rows per image.
     singletons : {"zero", "skip"}
         Anchors without a positive count as 0, or are left out of the mean.
+    values : ClassValues or None
+        Weights and temperatures per class.
     """
 
     batch_size: int
     views: int
     singletons: str
+    values: ClassValues | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -66,6 +73,10 @@ class PairSum:
         Classes without anchors, since no row of them has a positive.
     convention : str
         Constants that the value leaves out, in words.
+    draw_weights : (C, C) or None
+        Further weight of a drawn negative by the class of the anchor and its own.
+    temperature : (C,) or None
+        Of the anchors of each class, in place of that of the loss.
     """
 
     anchor_weight: Array
@@ -78,6 +89,17 @@ class PairSum:
     views: int = 1
     skipped: int = 0
     convention: str = WHOLE
+    draw_weights: Array | None = None
+    temperature: Array | None = None
+
+    def weighted(self, values: ClassValues) -> PairSum:
+        """The same sum with weights per class."""
+        anchor, mass = self.anchor_weight * values.anchor, self.mass
+        anchor = anchor * (self.anchor_weight.sum() / anchor.sum())
+        given = replace(self, anchor_weight=anchor, temperature=values.temperature)
+        if self.draws is not None:
+            return replace(given, draw_weights=values.negative)
+        return replace(given, mass=lambda classes: np.asarray(mass(classes) * values.negative[classes]))
 
 
 def uniform_mass(share: Array) -> Mass:
@@ -118,8 +140,23 @@ def sampled_mass(sampling: str, share: Array) -> Mass:
     return mass
 
 
-def whole_batch(rows: Array, views: int, singletons: str) -> PairSum:
+def averaged_batch(anchor_weight: Array, values: ClassValues) -> PairSum:
+    """SupCon with the rows of each class averaged, in a batch that holds all classes."""
+    number = anchor_weight.size
+    anchor = anchor_weight * values.anchor
+    table = np.ones((number, number)) if values.with_own else 1.0 - np.eye(number)
+    return PairSum(
+        anchor_weight=anchor / anchor.sum(),
+        mass=lambda classes: table[classes],
+        alpha=0.0 if values.with_own else 1.0,
+        temperature=values.temperature,
+    )
+
+
+def whole_batch(rows: Array, views: int, singletons: str, values: ClassValues | None = None) -> PairSum:
     """SupCon of one batch that holds every sample, `rows` (C,) rows of each class.
+
+    With weights the rows of the own class share theirs evenly: the other views of the anchor's image count once.
 
     Raises
     ------
@@ -138,5 +175,21 @@ def whole_batch(rows: Array, views: int, singletons: str) -> PairSum:
         table[np.arange(classes.size), classes] -= 1.0
         return table
 
-    over = rows.sum() if singletons == "zero" else weight.sum()
-    return PairSum(anchor_weight=weight / over, mass=mass, whole_batch=True, views=views, skipped=int(np.sum(~several)))
+    skipped = int(np.sum(~several))
+    if values is None:
+        over = rows.sum() if singletons == "zero" else weight.sum()
+        return PairSum(anchor_weight=weight / over, mass=mass, whole_batch=True, views=views, skipped=skipped)
+    over = ((rows if singletons == "zero" else weight) * values.anchor).sum()
+    table = np.ones((rows.size, rows.size)) if values.averaged else values.negative * rows
+    own = np.diag(values.negative)
+    shared = 1.0 if values.averaged else (views - 1) + (rows - views) * own
+    np.fill_diagonal(table, shared if values.with_own else 0.0)
+    return PairSum(
+        anchor_weight=weight * values.anchor / over,
+        mass=lambda classes: table[classes],
+        alpha=0.0 if values.with_own else 1.0,
+        whole_batch=True,
+        views=views,
+        skipped=skipped,
+        temperature=values.temperature,
+    )

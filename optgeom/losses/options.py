@@ -38,11 +38,14 @@ class Option:
         What it is, for the command line: no capital at the start, no full stop at the end.
     default : object
         Value of the field where it is not given.
-    kind : {"real", "whole", "choice"}
+    kind : {"real", "whole", "choice", "flag", "per-class"}
+        "per-class": one of `choices`, or a positive number for each class by name.
     infinite : bool
         Infinity is a value, too.
     choices : tuple of str
         The values of a choice.
+    square : bool
+        A (C, C) table is a value, too.
     words : callable
         The value in words, for titles of pictures; "" where it goes without saying.
     search : Search, optional
@@ -52,9 +55,10 @@ class Option:
     name: str
     help: str
     default: Any
-    kind: Literal["real", "whole", "choice"]
+    kind: Literal["real", "whole", "choice", "flag", "per-class"]
     infinite: bool = False
     choices: tuple[str, ...] = ()
+    square: bool = False
     words: Callable[[Any], str] | None = None
     search: Search | None = None
 
@@ -126,6 +130,46 @@ SAMPLING = Option(
     choices=("ucl", "scl"),
     words=lambda value: {"ucl": "from all classes (UCL)", "scl": "from other classes (SCL)"}.get(value, value),
 )
+
+BALANCED, CLASS_AVERAGE, BATCH_AVERAGE = "balanced", "class-average", "batch-average"
+
+
+def _weights_words(noun: str) -> Callable[[Any], str]:
+    return lambda value: "" if value is None else f"{value} {noun}" if isinstance(value, str) else f"weighted {noun}"
+
+
+ANCHOR_WEIGHTS = Option(
+    name="anchor_weights",
+    help="weights of anchors per class",
+    default=None,
+    kind="per-class",
+    choices=(BALANCED,),
+    words=_weights_words("anchors"),
+)
+NEGATIVE_WEIGHTS = Option(
+    name="negative_weights",
+    help="weights of negatives per class, or for each class of anchors",
+    default=None,
+    kind="per-class",
+    choices=(CLASS_AVERAGE, BATCH_AVERAGE),
+    square=True,
+    words=_weights_words("negatives"),
+)
+OWN_CLASS = Option(
+    name="own_class_in_denominator",
+    help="whether other rows of the anchor's class stand in the denominator",
+    default=True,
+    kind="flag",
+    words=lambda value: "" if value else "own class left out of the denominator",
+)
+CLASS_TEMPERATURES = Option(
+    name="class_temperatures",
+    help="temperatures of the anchors of each class",
+    default=None,
+    kind="per-class",
+    words=lambda value: "" if value is None else "a temperature per class",
+)
+WEIGHTS = (ANCHOR_WEIGHTS, NEGATIVE_WEIGHTS, OWN_CLASS, CLASS_TEMPERATURES)
 
 
 def views(help: str, default: int) -> Option:

@@ -180,7 +180,7 @@ class LinearRows(RowLoss):
     count: Array
     anchor_weight: Array
     law: NegativeLaw
-    constant: float  # log q
+    constant: Array | float  # log q and the logs of weights, which move nothing
     gives: ClassVar[frozenset[str]] = frozenset({"linear", "pair-mean"})
 
     def value(self, t: Square) -> Vector:
@@ -198,42 +198,94 @@ class LinearRows(RowLoss):
 
 
 @dataclass(frozen=True)
-class MultinomialRows(RowLoss):
-    """value_g = log_factor + E log( a + sum_j n_j exp(t_j) ) with k i.i.d. negatives, exactly (`expectation`).
+class RowWeights:
+    """Weights of the rows of a loss, bound to groups.
 
-    `log_factor` is log q; for alpha > 0 the value is written log(alpha) + E log(Y / a), which is exact when the risk is
-    tiny.
+    Attributes
+    ----------
+    anchor : (G,)
+        Weight of ONE anchor class in the risk.
+    negative : (G, G)
+        b_gh >= 0 of a negative of one class of group h for an anchor of group g.
+    own : (G,)
+        b_gg of a row of the anchor's own class; 0 where the denominator leaves it out.
+    """
+
+    anchor: Array
+    negative: Array
+    own: Array
+
+
+@dataclass(frozen=True)
+class MultinomialRows(RowLoss):
+    """value_g = log( factor_g ) + E log( a_g + sum_j n_j b_j exp(t_j) ) with k i.i.d. negatives (`expectation`).
+
+    The weights are scaled to at most 1 in each row, and `factor` holds the rest. Where there is a constant the value is
+    written log(alpha) + E log(Y / a), which is exact when the risk is tiny.
     """
 
     count: Array
     anchor_weight: Array
     counts: Multinomial
-    log_alpha: float  # log of the constant in the loss, -inf when there is none
-    log_factor: float  # log q
+    log_weight: Array | float  # log of the scaled weights of negatives, 0 where there are none
+    log_alpha: Array | float  # log of the constant in the loss, -inf when there is none
+    log_factor: Array | float
     gives: ClassVar[frozenset[str]] = frozenset({"majorizer", "pair-mean"})
 
+    @classmethod
+    def of(
+        cls,
+        law: NegativeLaw,
+        k: int,
+        weights: RowWeights,
+        *,
+        alpha: float | Array,
+        factor: float = 1.0,
+        positive_required: bool = False,
+    ) -> MultinomialRows:
+        """Rows of E log( alpha + factor sum_j n_j b_j exp(t_j) ), or of that on the event that a positive occurs."""
+        seen = (law.count > 0) & (law.other > 0)
+        used = np.where(seen, weights.negative, 0.0)
+        own = np.where(law.own > 0, weights.own, 0.0)
+        top = np.maximum(used.max(axis=1), own)
+        top = np.where(top > 0, top, 1.0)
+        scaled = np.where(seen, weights.negative / top[:, None], 1.0)
+        counts = Multinomial(law, k, alpha / (factor * top), positive_required, weights.own / top)
+        return cls(
+            law.count,
+            weights.anchor,
+            counts,
+            log_nonnegative(scaled),
+            log_nonnegative(alpha),
+            np.log(factor * top),
+        )
+
     def value_above_floor(self, t: Square) -> Vector:
-        expected = expect(self.counts, t)
+        expected = expect(self.counts, t + self.log_weight)
         return expected.log_mean if expected.log_over_a is None else expected.log_over_a
 
     def value(self, t: Square) -> Vector:
         above = self.value_above_floor(t)
-        if self.counts.a > 0:
+        if self.counts.has_floor:
             return np.asarray(self.log_alpha + above)
         return np.asarray(above + self.counts.mass() * self.log_factor)
 
     def log_pull(self, t: Square) -> Square:
-        return np.asarray(log_nonnegative(expect(self.counts, t).weight) + t)
+        scaled = t + self.log_weight
+        return np.asarray(log_nonnegative(expect(self.counts, scaled).weight) + scaled)
 
     def reaches(self) -> npt.NDArray[np.bool_]:
-        return self.counts.law.other > 0
+        return np.asarray((self.counts.law.other > 0) & np.isfinite(self.log_weight))
 
     def curvature(self, t: Square) -> Callable[[Array], Array]:
+        scaled = t + self.log_weight
         pull = np.exp(self.log_pull(t))
-        moments = SecondMoments(self.counts, t)
+        moments = SecondMoments(self.counts, scaled)
         return lambda direction: np.asarray(pull * direction - moments.product(direction))
 
     def majorizer(self, t: Square) -> Majorizer:
-        expected = expect(self.counts, t)
-        log_offset, log_weight = log_nonnegative(expected.offset), log_nonnegative(expected.weight)
-        return Majorizer(log_offset, log_weight, self.counts.mass(), exact=False)
+        expected = expect(self.counts, t + self.log_weight)
+        log_offset = log_nonnegative(expected.offset)
+        return Majorizer(
+            log_offset, log_nonnegative(expected.weight) + self.log_weight, self.counts.mass(), exact=False
+        )

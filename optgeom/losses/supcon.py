@@ -16,10 +16,11 @@ from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.losses import law
 from optgeom.losses.base import BatchPlan, Loss
-from optgeom.losses.expectation import Multinomial
-from optgeom.losses.on_rows import LIMIT, DrawnBatches, PairSum, uniform_mass, whole_batch
+from optgeom.losses.on_rows import LIMIT, DrawnBatches, PairSum, averaged_batch, uniform_mass, whole_batch
 from optgeom.losses.options import SINGLETONS as SINGLETONS_OPTION
+from optgeom.losses.presence import PresenceRows
 from optgeom.losses.rows import LogSumRows, MultinomialRows, RowLoss
+from optgeom.losses.weights import FIELDS, WEIGHTED_FORMULA, ClassValues, ClassWeighted, refuse_empty_rows
 
 if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassDistribution, ClassGroups
@@ -30,7 +31,7 @@ SINGLETONS = SINGLETONS_OPTION.choices
 
 
 @dataclass(frozen=True)
-class SupCon(Loss):
+class SupCon(ClassWeighted):
     r"""SupCon over batches of N images drawn i.i.d., with V views each.
 
     L_out: all positives averaged, the anchor excluded. At collapsed features, with t_j = (A_ij - 1)/tau:
@@ -39,6 +40,11 @@ class SupCon(Loss):
         V = 1:   F = sum_i lam_i E[ 1{n_i >= 1} log( n_i + sum_{j != i} n_j exp t_j ) ],
                  n ~ Multinomial(N - 1, lam);
         N = inf: F = sum_i lam_i log( sum_j lam_j exp t_j ),  the limit of the loss minus log(V (N - 1)).
+
+    With weights per class, rows of class j count b_ij times for an anchor of class i (the other views of its image
+    once), anchors count r_i in place of lam_i, and tau is that of the anchor's class. Without the own class in the
+    denominator the positive alone stands for it: 1 in place of V - 1 and n_i, and 0 in the limit. "batch-average" has
+    1 for the own class and exp t_j for every other class that the batch holds; its limit leaves nothing out.
 
     Parameters
     ----------
@@ -52,6 +58,8 @@ class SupCon(Loss):
         With one view, an anchor may have no positive: `zero` counts it as 0 (SupContrast), `skip` leaves it out of
         numerator and denominator, i.e. F_zero / sum_i lam_i P(n_i >= 1) (pytorch-metric-learning). The geometry is the
         same.
+    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures
+        Weights per class, as in `ClassWeighted`; none by default.
 
     Raises
     ------
@@ -81,38 +89,60 @@ class SupCon(Loss):
             else "images in a batch; inf for the limit"
         )
         _checks.integer_or_inf("batch_size", self.batch_size, at_least=least, hint=why)
+        self._check_weights()
 
     @property
     def gives(self) -> frozenset[str]:
-        uniform = self.views >= 2 or self.batch_size == math.inf
+        uniform = (self.views >= 2 or self.batch_size == math.inf) and not self.is_weighted
         return super().gives | ({"uniform-negatives"} if uniform else set())
 
     def rows(self, groups: ClassGroups) -> RowLoss:
-        of_negatives = law.ucl(groups.sizes, groups.proportions)
-        weight = groups.proportions
+        of_negatives, weights = law.ucl(groups.sizes, groups.proportions), self.row_weights(groups)
+        seen = of_negatives.other > 0
         if self.batch_size == math.inf:
-            return LogSumRows(of_negatives.count, weight, of_negatives.own, log_nonnegative(of_negatives.other))
-        k = int(self.batch_size) - 1
-        if self.views >= 2:
-            counts = Multinomial(of_negatives, k, (self.views - 1) / self.views)
-            return MultinomialRows(of_negatives.count, weight, counts, math.log(self.views - 1), math.log(self.views))
-        counts = Multinomial(of_negatives, k, 0.0, positive_required=True)
-        if self.singletons == "skip":
-            weight = weight / float(np.sum(groups.sizes * weight * counts.mass()))
-        return MultinomialRows(of_negatives.count, weight, counts, -math.inf, 0.0)
+            if self.averages_batches:
+                return LogSumRows(
+                    of_negatives.count, weights.anchor, np.ones(groups.sizes.size), np.where(seen, 0.0, -np.inf)
+                )
+            offset = of_negatives.own * weights.own
+            refuse_empty_rows(weights, offset, seen, finite=False)
+            log_weight = log_nonnegative(of_negatives.other * weights.negative)
+            return LogSumRows(of_negatives.count, weights.anchor, offset, log_weight)
+        k, alone = int(self.batch_size) - 1, self.views == 1
+        rows: PresenceRows | MultinomialRows
+        if self.averages_batches:
+            rows = PresenceRows(of_negatives.count, weights.anchor, of_negatives, k, alone)
+            return self._without_singletons(rows, rows.mass, groups)
+        own = self.own_class_in_denominator
+        alpha = float(self.views - 1 if own else 1)
+        # With a positive in the batch, its own row stands in the denominator.
+        refuse_empty_rows(weights, alpha + weights.own * alone, seen, finite=True)
+        rows = MultinomialRows.of(
+            of_negatives, k, weights, alpha=alpha, factor=float(self.views), positive_required=alone
+        )
+        return self._without_singletons(rows, rows.counts.mass(), groups)
+
+    def _without_singletons(
+        self, rows: PresenceRows | MultinomialRows, mass: Array, groups: ClassGroups
+    ) -> PresenceRows | MultinomialRows:
+        """With one view, anchors without a positive may be skipped; `mass` is the probability of one."""
+        if self.views > 1 or self.singletons == "zero":
+            return rows
+        valid = float(np.sum(groups.sizes * rows.anchor_weight * mass))
+        return dataclasses.replace(rows, anchor_weight=rows.anchor_weight / valid)
 
     def to_dict(self) -> dict[str, Any]:
         described = super().to_dict()
-        if self.batch_size == math.inf:
+        if self.omitted is not None:
             described["note"] = "risk is the limit of the loss minus log(views * (batch_size - 1))"
         return described
 
     def words(self) -> str:
         if self.batch_size == math.inf:
-            return f"SupCon, temperature {self.temperature:g}, the limit of large batches"
+            return f"{self._heading()}, the limit of large batches{self.weights_words()}"
         images = f"batches of {self.batch_size} images, {'one view' if self.views == 1 else f'{self.views} views'} each"
         alone = f", {_fate(self.singletons)}" if self.views == 1 else ""
-        return f"SupCon, temperature {self.temperature:g}, {images}{alone}"
+        return f"{self._heading()}, {images}{alone}{self.weights_words()}"
 
     def notes(self, classes: ClassDistribution) -> tuple[str, ...]:
         if self.omitted is not None:
@@ -131,14 +161,17 @@ class SupCon(Loss):
 
     @property
     def omitted(self) -> str | None:
-        if self.batch_size != math.inf:
+        if self.batch_size != math.inf or self.averages_batches:
             return None
         return "N - 1" if self.views == 1 else f"{self.views} (N - 1)"
 
     def collapsed_formula(self, rows: int | None, value: float) -> str:
+        if self.is_weighted:
+            return WEIGHTED_FORMULA
         return "the limit of ln(n - 1) - ln(n - views)" if rows is None else _formula(rows, value)
 
     def collapsed_of_rows(self, rows: int) -> float:
+        self.refuse_weights("rows of unknown classes")
         return math.log(rows - 1)
 
     def in_rows(self, rows: int | None, classes: ClassDistribution | None) -> tuple[Loss, int | None]:
@@ -154,30 +187,37 @@ class SupCon(Loss):
             )
         return (self if classes is None else dataclasses.replace(self, batch_size=rows // self.views)), rows
 
-    def batch_values(self, cosines: Array, images: Array) -> Array | None:
-        return batch_values(cosines, images, self.temperature, self.views, self.singletons)
+    def batch_values(self, cosines: Array, images: Array, values: ClassValues | None = None) -> Array | None:
+        return batch_values(cosines, images, self.temperature, self.views, self.singletons, values)
 
     @property
     def images_per_batch(self) -> int | None:
         return None if self.batch_size == math.inf else int(self.batch_size)
 
     def on_batch(self) -> tuple[Loss, int]:
-        return SupConFullBatch(self.temperature, self.views, self.singletons), self.views
+        weights = {name: getattr(self, name) for name in FIELDS}
+        return SupConFullBatch(self.temperature, self.views, self.singletons, **weights), self.views
 
     def sampled(self, batch: int) -> SupCon:
         return dataclasses.replace(self, batch_size=batch) if self.batch_size == math.inf else self
 
-    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
-        if self.batch_size == math.inf:
+    def on_rows(self, share: Array, *, images: Array, values: ClassValues | None = None) -> DrawnBatches | PairSum:
+        if self.batch_size != math.inf:
+            return DrawnBatches(
+                batch_size=int(self.batch_size), views=self.views, singletons=self.singletons, values=values
+            )
+        if values is None:
             return PairSum(anchor_weight=share, mass=uniform_mass(share), convention=LIMIT)
-        return DrawnBatches(batch_size=int(self.batch_size), views=self.views, singletons=self.singletons)
+        if values.averaged:
+            return averaged_batch(share, values)
+        return PairSum(anchor_weight=share, mass=uniform_mass(share), convention=LIMIT).weighted(values)
 
-    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
+    def torch_module(self, *, seed: int = 0, classes: ClassDistribution | None = None) -> ContrastiveLoss:
         if self.batch_size == math.inf:
             super().torch_module(seed=seed)
         from optgeom.training.losses import SupConLoss
 
-        return SupConLoss(self.temperature, singletons=self.singletons)
+        return SupConLoss(self.temperature, singletons=self.singletons, weights=self.values_for_batches(classes))
 
     def class_batches(self, classes: ClassDistribution, *, anchors: int) -> ClassBatchLoss:
         if self.batch_size == math.inf:
@@ -187,7 +227,8 @@ class SupCon(Loss):
         return SupConBatches(classes, self)
 
     def batch_plan(self, *, batch: int | None, num_samples: int) -> BatchPlan:
-        self.torch_module()
+        if self.batch_size == math.inf:
+            return super().batch_plan(batch=batch, num_samples=num_samples)
         size = int(self.batch_size)
         if batch is not None and batch != size:
             wanted = f"the batch size of the loss, {size}, since the optimum depends on it"
@@ -196,7 +237,7 @@ class SupCon(Loss):
 
 
 @dataclass(frozen=True)
-class SupConFullBatch(Loss):
+class SupConFullBatch(ClassWeighted):
     r"""SupCon when the whole data set is one batch: n_i rows of class i, n rows in all, anchor excluded.
 
         F = sum_i (n_i / n) log( (n_i - 1) + sum_{j != i} n_j exp((A_ij - 1)/tau) )        (`zero`)
@@ -211,6 +252,8 @@ class SupConFullBatch(Loss):
     views : int
         Rows per image: n_i = views * counts_i.
     singletons : {"zero", "skip"}
+    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures
+        Weights per class, as in `SupCon`; none by default.
 
     Raises
     ------
@@ -235,6 +278,7 @@ class SupConFullBatch(Loss):
         _checks.real("temperature", self.temperature, above=0.0, hint="usual values are 0.05 to 1")
         _checks.integer("views", self.views, at_least=1)
         _checks.choice("singletons", self.singletons, SINGLETONS)
+        self._check_weights()
 
     @property
     def gives(self) -> frozenset[str]:
@@ -249,7 +293,9 @@ class SupConFullBatch(Loss):
         return groups.counts.astype(np.float64) * self.views
 
     def coincident(self, groups: ClassGroups) -> npt.NDArray[np.bool_]:
-        return np.asarray(self._row_counts(groups) == 1)
+        alone = np.asarray(self._row_counts(groups) == 1)
+        # Singletons of different weights coincide too, but not as one class of the sum of them.
+        return alone if alone.sum() == 1 or not self.is_weighted else np.zeros_like(alone)
 
     def rows(self, groups: ClassGroups) -> RowLoss:
         rows = self._row_counts(groups)
@@ -259,15 +305,24 @@ class SupConFullBatch(Loss):
                 "a positive: SupCon is undefined)"
             )
         with_positive = rows > 1  # not >= 2: the homotopy of the solver passes through counts that are not whole
-        total = np.sum(groups.sizes * rows * (with_positive if self.singletons == "skip" else 1.0))
+        weights = self.row_weights(groups)
+        anchors = rows * (weights.anchor / groups.proportions)
+        total = np.sum(groups.sizes * anchors * (with_positive if self.singletons == "skip" else 1.0))
+        anchor_weight = np.where(with_positive, anchors, 0.0) / total
         count = law.other_classes(groups.sizes)
-        log_weight = np.where(count > 0, np.log(rows)[None, :], -np.inf)
-        return LogSumRows(count, np.where(with_positive, rows, 0.0) / total, rows - 1.0, log_weight)
+        if self.averages_batches:
+            return LogSumRows(count, anchor_weight, np.ones(rows.size), np.where(count > 0, 0.0, -np.inf))
+        # The other views of the image have no weight of their own; alone, the positive stands for the class.
+        own = (self.views - 1) + (rows - self.views) * weights.own
+        offset = own if self.own_class_in_denominator else np.where(with_positive, 1.0, 0.0)
+        refuse_empty_rows(dataclasses.replace(weights, anchor=anchor_weight), offset, count > 0, finite=False)
+        log_weight = np.where(count > 0, np.log(rows)[None, :] + log_nonnegative(weights.negative), -np.inf)
+        return LogSumRows(count, anchor_weight, offset, log_weight)
 
     def words(self) -> str:
         rows = "" if self.views == 1 else f", {self.views} rows per sample"
         whole = f"the whole data set as one batch{rows}"
-        return f"SupCon, temperature {self.temperature:g}, {whole}, {_fate(self.singletons)}"
+        return f"{self._heading()}, {whole}, {_fate(self.singletons)}{self.weights_words()}"
 
     def notes(self, classes: ClassDistribution) -> tuple[str, ...]:
         if classes.counts is None:
@@ -277,9 +332,12 @@ class SupConFullBatch(Loss):
         return (f"{alone} of {number} anchors without a positive: they {FATES[self.singletons]}",) if alone else ()
 
     def collapsed_formula(self, rows: int | None, value: float) -> str:
+        if self.is_weighted:
+            return WEIGHTED_FORMULA
         return "psi(0, ..., 0)" if rows is None else _formula(rows, value)
 
     def collapsed_of_rows(self, rows: int) -> float:
+        self.refuse_weights("rows of unknown classes")
         return math.log(rows - 1)
 
     def in_rows(self, rows: int | None, classes: ClassDistribution | None) -> tuple[Loss, int | None]:
@@ -296,13 +354,14 @@ class SupConFullBatch(Loss):
     def on_batch(self) -> tuple[Loss, int]:
         return self, self.views
 
-    def on_rows(self, share: Array, *, images: Array) -> DrawnBatches | PairSum:
-        return whole_batch(np.asarray(images, dtype=np.float64) * self.views, self.views, self.singletons)
+    def on_rows(self, share: Array, *, images: Array, values: ClassValues | None = None) -> DrawnBatches | PairSum:
+        rows = np.asarray(images, dtype=np.float64) * self.views
+        return whole_batch(rows, self.views, self.singletons, values)
 
-    def torch_module(self, *, seed: int = 0) -> ContrastiveLoss:
+    def torch_module(self, *, seed: int = 0, classes: ClassDistribution | None = None) -> ContrastiveLoss:
         from optgeom.training.losses import SupConLoss
 
-        return SupConLoss(self.temperature, singletons=self.singletons)
+        return SupConLoss(self.temperature, singletons=self.singletons, weights=self.values_for_batches(classes))
 
     def batch_plan(self, *, batch: int | None, num_samples: int) -> BatchPlan:
         if batch is not None and batch != num_samples:
@@ -312,18 +371,36 @@ class SupConFullBatch(Loss):
         return BatchPlan(size=num_samples, views=self.views, everything=True)
 
 
-def batch_values(cosines: Array, images: Array, temperature: float, views: int, singletons: str) -> Array:
+def batch_values(
+    cosines: Array,
+    images: Array,
+    temperature: float,
+    views: int,
+    singletons: str,
+    values: ClassValues | None = None,
+) -> Array:
     """(b,) SupCon of batches with `images` (b, C) of each class, all features at class means with these (C, C) cosines.
 
-    An anchor of class i has V n_i - 1 rows of its own class and V n_j of class j beside it.
+    An anchor of class i has V n_i - 1 rows of its own class and V n_j of class j beside it, with their weights.
     """
-    apart = np.exp((cosines - 1) / temperature)
-    np.fill_diagonal(apart, 0.0)
-    own = views * images - 1.0
-    sums = np.maximum(own, 0.0) + views * (images @ apart)
-    anchors = np.where(own > 0, images, 0.0)
-    total = (anchors * np.log(np.where(anchors > 0, sums, 1.0))).sum(axis=1)
-    number = anchors.sum(axis=1) if singletons == "skip" else images.sum(axis=1)
+    own, rows, anchors = views * images - 1.0, views * images, images
+    if values is None:
+        apart = np.exp((cosines - 1) / temperature)
+    else:
+        weight = 1.0 if values.averaged else values.negative
+        apart = weight * np.exp((cosines - 1) / values.temperature[:, None])
+        anchors = images * values.anchor
+        if values.averaged or not values.with_own:
+            own = np.minimum(np.maximum(own, 0.0), 1.0)
+        else:
+            own = (views - 1) + views * (images - 1) * np.diag(values.negative)
+        if values.averaged:
+            rows = np.minimum(images, 1.0)
+    apart = apart - np.diag(np.diag(apart))
+    sums = np.maximum(own, 0.0) + rows @ apart.T
+    valid = np.where(views * images > 1, anchors, 0.0)
+    total = (valid * np.log(np.where(valid > 0, sums, 1.0))).sum(axis=1)
+    number = valid.sum(axis=1) if singletons == "skip" else anchors.sum(axis=1)
     return np.asarray(total / np.maximum(number, 1.0))
 
 

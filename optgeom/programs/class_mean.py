@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from optgeom._numerics import Array, Square, log_nonnegative
+from optgeom._numerics import Array, Square, Vector, log_nonnegative
 from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses.base import Loss
 from optgeom.losses.rows import RowLoss
@@ -50,14 +51,27 @@ class ClassMeanProgram:
 
         `grouped=False` keeps every class apart, as an explicit negative law needs.
         """
-        groups = classes.groups
+        groups = loss.groups(classes)
         if not (grouped and "groups" in loss.gives):
-            groups = _apart(classes, loss.coincident(groups)[groups.index])
+            groups = _apart(groups, loss.coincident(groups)[groups.index])
         return cls(groups, loss, loss.rows(groups), loss.coincident(groups))
 
     @property
     def temperature(self) -> float:
         return self.loss.temperature
+
+    @cached_property
+    def temperatures(self) -> Vector:
+        """(G,) temperature of the anchors of each group."""
+        return self.loss.temperatures(self.groups)
+
+    @cached_property
+    def pair_temperature(self) -> Array | float:
+        """Harmonic mean of the temperatures of two classes: how far a cosine moves per unit of its log force, about."""
+        tau = self.temperatures
+        if np.all(tau == tau[0]):
+            return float(tau[0])
+        return np.asarray(2 / (1 / tau[:, None] + 1 / tau[None, :]))
 
     @property
     def gives(self) -> frozenset[str]:
@@ -76,8 +90,8 @@ class ClassMeanProgram:
         return int(self.groups.sizes.sum())
 
     def exponents(self, cosines: Square) -> Square:
-        """t = (A - 1)/tau."""
-        return np.asarray((cosines - 1.0) / self.temperature)
+        """t = (A - 1)/tau, with the temperature of the anchor."""
+        return np.asarray((cosines - 1.0) / self.temperatures[:, None])
 
     def risk(self, cosines: Square) -> float:
         """F at a group-form Gram matrix."""
@@ -95,14 +109,15 @@ class ClassMeanProgram:
         return float(np.sum(np.where(weight > 0, weight * above, 0.0)))
 
     def log_gradient(self, cosines: Square) -> Square:
-        """(G, G) log of G'_ij = (lam_i pull_ij + lam_j pull_ji) / (2 tau), for one pair of classes.
+        """(G, G) log of G'_ij = (r_i pull_ij / tau_i + r_j pull_ji / tau_j) / 2, for one pair of classes.
 
         G' is half the derivative in A_ij = A_ji; the logarithm is -inf where a pair exerts no force, or where no pair
         exists (a group of one class, diagonal).
         """
-        log_pull = self.rows.log_pull(self.exponents(cosines)) + log_nonnegative(self.rows.anchor_weight)[:, None]
+        level = log_nonnegative(self.rows.anchor_weight) - np.log(2 * self.temperatures)
+        log_pull = self.rows.log_pull(self.exponents(cosines)) + level[:, None]
         log_pull = np.where(self.rows.count > 0, log_pull, -np.inf)
-        return np.asarray(np.logaddexp(log_pull, log_pull.T) - np.log(2 * self.temperature))
+        return np.asarray(np.logaddexp(log_pull, log_pull.T))
 
     def forces(self) -> npt.NDArray[np.bool_]:
         """(G, G) whether two classes of these groups push each other apart; True also where there is no such pair."""
@@ -131,19 +146,19 @@ class ClassMeanProgram:
 
     def gradient(self, cosines: Square) -> Square:
         """(G, G) G' itself; it underflows at very small temperatures, where certificates use its logarithm."""
-        weighted = self.rows.anchor_weight[:, None] * self.rows.pull(self.exponents(cosines))
+        weighted = (self.rows.anchor_weight / self.temperatures)[:, None] * self.rows.pull(self.exponents(cosines))
         weighted = np.where((self.rows.count > 0) & (self.rows.anchor_weight > 0)[:, None], weighted, 0.0)
-        return np.asarray((weighted + weighted.T) / (2 * self.temperature))
+        return np.asarray((weighted + weighted.T) / 2)
 
     def pair_curvature(self, cosines: Square, gradient: Square) -> Square:
         """G'/tau: exact for a log-sum but for the coupling within a row."""
-        return gradient / self.temperature
+        return np.asarray(gradient / self.pair_temperature)
 
     def gradient_derivative(self, cosines: Square) -> Callable[[Array], Array]:
         """Function from a symmetric (G, G) direction of the cosines to the derivative of G' along it."""
         product = self.rows.curvature(self.exponents(cosines))
         # Where there is no pair there is no pull, so nothing to derive.
-        weight = self.rows.anchor_weight[:, None] / (2 * self.temperature) / self.temperature
+        weight = (self.rows.anchor_weight / (2 * self.temperatures) / self.temperatures)[:, None]
 
         def derivative(direction: Square) -> Square:
             half = product(direction) * weight
@@ -156,25 +171,17 @@ class ClassMeanProgram:
         return np.asarray(self.sizes[:, None] * self.rows.count)
 
     def resampled(self, power: float) -> ClassMeanProgram:
-        """The program of proportions lam^power (counts bent likewise, the largest kept).
+        """The program of proportions lam^power, and of weights bent likewise.
 
         From power 0 to 1 these programs lead from balanced classes to the given ones.
         """
-        groups = self.groups
-        bent = np.exp(power * np.log(groups.proportions / groups.proportions.max()))
-        bent /= np.sum(groups.sizes * bent)
-        counts = groups.counts
-        if counts is not None:
-            counts = counts.max() * np.exp(power * np.log(counts / counts.max()))
-        bent_groups = replace(groups, proportions=bent, counts=counts)
-        return replace(self, groups=bent_groups, rows=self.loss.rows(bent_groups))
+        groups = self.groups.bent(power)
+        return replace(self, groups=groups, rows=self.loss.rows(groups))
 
     def with_apart(self, classes: tuple[int, ...]) -> tuple[ClassMeanProgram, npt.NDArray[np.intp]]:
         """The same program with these classes in groups of their own, and the old group of each new group."""
-        groups = self.groups
-        index, sizes, source = group_matrix.with_apart(groups.index, groups.sizes, classes)
-        counts = None if groups.counts is None else groups.counts[source]
-        finer = ClassGroups(index, sizes, groups.proportions[source], counts)
+        index, _, source = group_matrix.with_apart(self.groups.index, self.groups.sizes, classes)
+        finer = self.groups.regrouped(index, source)
         program = replace(self, groups=finer, rows=self.loss.rows(finer), coincident=self.loss.coincident(finer))
         return program, source
 
@@ -190,15 +197,14 @@ class ClassMeanProgram:
         return replace(self, groups=groups, rows=self.rows.merge(self.coincident), coincident=nothing)
 
 
-def _apart(classes: ClassDistribution, merged: npt.NDArray[np.bool_]) -> ClassGroups:
+def _apart(groups: ClassGroups, merged: npt.NDArray[np.bool_]) -> ClassGroups:
     """One group per class in class order; the marked classes, which coincide at the optimum, share one."""
     first = np.flatnonzero(~merged | (np.cumsum(merged) == 1) & merged)
-    index = np.empty(classes.num_classes, dtype=np.intp)
+    index = np.empty(groups.index.size, dtype=np.intp)
     index[first] = np.arange(first.size)
     if merged.any():
         index[merged] = index[np.flatnonzero(merged)[0]]
-    counts = None if classes.counts is None else classes.counts[first]
-    return ClassGroups(index, np.bincount(index).astype(np.int64), classes.proportions[first], counts)
+    return groups.regrouped(index, groups.index[first])
 
 
 def lift(program: ClassMeanProgram, cosines: Square) -> Array:

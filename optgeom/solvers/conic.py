@@ -146,9 +146,9 @@ def solve_conic(
         selection = scipy.sparse.csr_array(
             (np.ones(cells.size), (cells, entries[cells])), shape=(rows.columns.size, classes**2)
         )
-        exponents = (
-            selection @ flat - np.where(rows.columns.ravel() >= 0, 1.0, 0.0)
-        ) / program.temperature + rows.logs.ravel()
+        slope = np.repeat(1 / program.temperatures[index[rows.anchor]], rows.columns.shape[1])
+        distances = selection @ flat - np.where(rows.columns.ravel() >= 0, 1.0, 0.0)
+        exponents = cvxpy.multiply(slope, distances) + rows.logs.ravel()
         if rows.columns.shape[1] == 1:
             objective += rows.weight @ exponents
         else:
@@ -254,7 +254,7 @@ def _supports(rows: MultinomialRows, index: npt.NDArray[np.intp]) -> list[int]:
 def _enumerated_terms(
     rows: MultinomialRows, index: npt.NDArray[np.intp]
 ) -> Iterator[tuple[float, int, Array, npt.NDArray[np.intp]]]:
-    k, a = rows.counts.k, rows.counts.a
+    k, log_weight = rows.counts.k, np.broadcast_to(rows.log_weight, rows.count.shape)
     for anchor, group in enumerate(index):
         law = _law(rows, anchor, index)
         support = np.flatnonzero(law)
@@ -265,10 +265,11 @@ def _enumerated_terms(
             weight = float(rows.anchor_weight[group] * probability)
             if weight == 0 or (rows.counts.positive_required and own == 0):
                 continue
-            others = (n > 0) & (support != anchor)
-            logs, columns = np.log(n[others]), support[others]
-            if a + own > 0:
-                logs, columns = np.append(logs, math.log(a + own)), np.append(columns, -1)
+            others = (n > 0) & (support != anchor) & np.isfinite(log_weight[group, index[support]])
+            logs, columns = np.log(n[others]) + log_weight[group, index[support[others]]], support[others]
+            offset = float(rows.counts.constants[group] + own * rows.counts.own_terms[group])
+            if offset > 0:
+                logs, columns = np.append(logs, math.log(offset)), np.append(columns, -1)
             yield weight, anchor, logs, columns
 
 
@@ -282,13 +283,12 @@ def _compositions(total: int, parts: int) -> Array:
 
 def _constant(program: ClassMeanProgram) -> float:
     """The part of the risk that does not depend on the geometry (the factor q of the loss)."""
-    if isinstance(program.rows, LinearRows):
-        return float(np.sum(program.sizes * program.rows.anchor_weight) * program.rows.constant)
-    if not isinstance(program.rows, MultinomialRows):
+    rows, weight = program.rows, program.sizes * program.rows.anchor_weight
+    if isinstance(rows, LinearRows):
+        return float(np.sum(weight * rows.constant))
+    if not isinstance(rows, MultinomialRows):
         return 0.0
-    return float(
-        np.sum(program.sizes * program.rows.anchor_weight * program.rows.counts.mass()) * program.rows.log_factor
-    )
+    return float(np.sum(weight * rows.counts.mass() * rows.log_factor))
 
 
 def _group_average(gram: Array, index: npt.NDArray[np.intp], sizes: group_matrix.Sizes) -> Array:

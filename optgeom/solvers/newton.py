@@ -4,6 +4,10 @@ At the generic optimum (rank C - 1) the dual is Z = z z^T with z > 0 and A z = 0
 
     A_ij = 1 + tau log( tau z_i z_j / c_ij ),      c_ij = r_i omega_ij + r_j omega_ji.
 
+Where anchors have temperatures of their own, A_ij solves one increasing equation per pair instead,
+
+    r_i omega_ij exp((A_ij - 1)/tau_i)/tau_i + r_j omega_ji exp((A_ij - 1)/tau_j)/tau_j = z_i z_j.
+
 Unknowns are u_i (log of the row normaliser, omega_ij = w_ij exp(-u_i)) and y_i = log z_i; the equations are
 
     r1_i = log( offset_i + sum_j w_ij x_ij ) - u_i = 0,        r2_i = (A z)_i / max z = 0.
@@ -20,19 +24,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from optgeom._numerics import EPS, Array, Square, log_nonnegative, logsumexp_rows
-from optgeom.losses.rows import Majorizer
+from optgeom._numerics import EPS, Array, Square
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.base import Attempt, Judge
+from optgeom.solvers.rank_one import Pin, Point, System
 
-DIRECT_SIZE = 150  # unknowns up to which a dense factorisation beats an iterative solve
 NEWTON_STEPS = 60
 MAJORIZER_STEPS = 80
 PATIENCE = 15  # majorizer steps in which the change must halve at least once
 HOMOTOPY_STEP = 0.02  # the low-rank method is cheaper than a path that needs smaller steps
 SMALLEST_DAMPING = 1e-6
 SETTLED = 100  # units of rounding
-PLAIN_RANGE = 600.0  # of logs, within which products of anchors and weights are floating-point numbers
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,6 @@ class NewtonResult:
     iterations: int
 
 
-Pin = tuple[int, int, float]  # two groups of one member, and the cosine that they keep
-
-
 @dataclass(frozen=True)
 class Newton:
     """Newton on the rank-one dual of a log-sum loss; along a homotopy of the proportions where it does not converge."""
@@ -82,169 +81,7 @@ def judged(result: NewtonResult, judge: Judge, name: str) -> Attempt | None:
     return Attempt(judge(result.cosines), name, result.iterations)
 
 
-@dataclass(frozen=True)
-class _Point:
-    """Unknowns with everything that is computed from them."""
-
-    u: Array
-    y: Array
-    r1: Array
-    r2: Array
-    cosines: Array
-    share: Array  # W_ij = r_i omega_ij / c_ij: the part of the force of a pair that comes from the row anchor
-    pull: Array  # count w x / norm
-
-    @property
-    def residual(self) -> float:
-        return float(max(np.max(np.abs(self.r1)), np.max(np.abs(self.r2))))
-
-
-class PinnedSystem:
-    """The two equations for one majorizer."""
-
-    def __init__(self, program: ClassMeanProgram, majorizer: Majorizer, pin: Pin | None = None) -> None:
-        self.pin = pin
-        self.count = program.rows.count
-        self.tau = program.temperature
-        self.log_offset = majorizer.log_offset
-        self.pairs = self.count > 0
-        self.moves = self.pairs.copy()
-        if pin is not None:
-            self.moves[pin[0], pin[1]] = self.moves[pin[1], pin[0]] = False
-        self.log_weight = np.where(self.pairs, majorizer.log_weight, 0.0)
-        self.largest, self.smallest = float(np.max(self.log_weight)), float(np.min(self.log_weight))
-        self.weight = np.exp(self.log_weight - self.largest)
-        self.log_terms = np.where(self.pairs, majorizer.log_weight + log_nonnegative(self.count), -np.inf)
-        self.log_anchor = log_nonnegative(program.rows.anchor_weight * majorizer.mass)
-
-    def normaliser(self, cosines: Square) -> Array:
-        """u that satisfies the first equation at given cosines."""
-        return np.asarray(np.logaddexp(self.log_offset, logsumexp_rows(self.log_terms + (cosines - 1.0) / self.tau)))
-
-    def start_dual(self, u: Array, cosines: Square, sizes: Array) -> Array:
-        """y from the row sums of the force at given cosines: exact for the simplex of balanced classes."""
-        log_omega = self.log_weight + (self.log_anchor - u)[:, None]
-        log_force = np.logaddexp(log_omega, log_omega.T) + (cosines - 1.0) / self.tau - np.log(self.tau)
-        row = logsumexp_rows(np.where(self.pairs, log_force, -np.inf) + log_nonnegative(self.count))
-        return np.asarray(row - 0.5 * logsumexp_rows((np.log(sizes) + row)[None, :])[0])
-
-    def forces(self, u: Array) -> tuple[Array, Array]:
-        """log c_ij and the share of the row anchor in it."""
-        level = self.log_anchor - u
-        finite = level[np.isfinite(level)]
-        top = float(finite.max())
-        if top - float(finite.min()) + self.largest - self.smallest < PLAIN_RANGE:
-            # One logarithm instead of the two exponentials and two logarithms of the general form: this is the
-            # costliest line of a step.
-            omega = self.weight * np.exp(level - top)[:, None]
-            c = omega + omega.T
-            return np.log(c) + (top + self.largest), omega / c
-        log_omega = self.log_weight + level[:, None]
-        log_c = np.logaddexp(log_omega, log_omega.T)
-        return log_c, np.exp(log_omega - log_c)
-
-    def fix(self, cosines: Array, share: Array) -> None:
-        """Set the cosines that do not move with the unknowns."""
-        if self.pin is not None:
-            first, second, cosine = self.pin
-            pair = ([first, second], [second, first])
-            cosines[pair], share[pair] = cosine, 0.0
-        single = ~self.pairs
-        share[single] = 0.0
-        cosines[single] = 1.0
-
-    def at(self, u: Array, y: Array) -> _Point:
-        log_c, share = self.forces(u)
-        cosines = 1.0 + self.tau * (np.log(self.tau) + y[:, None] + y[None, :] - log_c)
-        self.fix(cosines, share)
-        # Relative to the normaliser that u stands for, so that nothing underflows at small temperatures.
-        terms = np.exp(self.log_terms + (cosines - 1.0) / self.tau - u[:, None])
-        norm = np.exp(self.log_offset - u) + terms.sum(axis=1)
-        z = np.exp(y - y.max())
-        r2 = z + (self.count * cosines) @ z
-        return _Point(u, y, np.log(norm), r2, cosines, share, terms / norm[:, None])
-
-    def derivative(self, point: _Point) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """Derivative of the 2G equations: four blocks, and what is added to their diagonals.
-
-        r1:  sum_h pull_gh (dy_g + dy_h + W_gh du_g + W_hg du_h) - du_g
-        r2:  z_g dy_g + sum_h count_gh z_h ( A_gh dy_h + tau (dy_g + dy_h + W_gh du_g + W_hg du_h) ).
-        """
-        tau, pull, share = self.tau, point.pull, point.share
-        z = np.exp(point.y - point.y.max())
-        mass = self.count * z[None, :]
-        crossed = share.T
-        # The cosine of a pinned pair moves with no unknown (its shares are 0).
-        pull_y, mass_y = pull, mass
-        if self.pin is not None:
-            pair = ([self.pin[0], self.pin[1]], [self.pin[1], self.pin[0]])
-            pull_y, mass_y = pull.copy(), mass.copy()
-            pull_y[pair] = mass_y[pair] = 0.0
-        blocks = (pull * crossed, pull_y, tau * (mass * crossed), mass * point.cosines + tau * mass_y)
-        diagonals = (
-            (pull * share).sum(axis=1) - 1.0,
-            pull_y.sum(axis=1),
-            tau * (mass * share).sum(axis=1),
-            z + tau * mass_y.sum(axis=1),
-        )
-        return blocks, diagonals
-
-    def jacobian(self, point: _Point) -> Array:
-        """The (2G, 2G) matrix of `derivative`, in the unknowns u, y."""
-        blocks, diagonals = self.derivative(point)
-        g = point.u.size
-        matrix = np.block([[blocks[0], blocks[1]], [blocks[2], blocks[3]]])
-        which = np.arange(g)
-        for block, diagonal in enumerate(diagonals):
-            matrix[which + g * (block // 2), which + g * (block % 2)] += diagonal
-        return np.asarray(matrix)
-
-    def direction(self, point: _Point) -> tuple[Array, Array]:
-        """Newton direction."""
-        right = -np.concatenate([point.r1, point.r2])
-        g = point.u.size
-        step = None
-        if 2 * g > DIRECT_SIZE:
-            step = _solve_iteratively(*self.derivative(point), right, rtol=min(1e-2, 0.1 * point.residual))
-        if step is None:
-            step = np.linalg.solve(self.jacobian(point), right)
-        return step[:g], step[g:]
-
-
-def _solve_iteratively(
-    blocks: tuple[Array, ...], diagonals: tuple[Array, ...], right: Array, rtol: float
-) -> Array | None:
-    """GMRES with the 2 x 2 diagonal blocks as preconditioner; None when it does not converge quickly.
-
-    The preconditioned matrix is the identity plus two or three outlying directions (negatives of a row pull nearly
-    alike), so 3 to 8 products do; a factorisation of the 2G x 2G matrix costs as much as several eigendecompositions.
-    """
-    from scipy.sparse.linalg import LinearOperator, gmres
-
-    g = right.size // 2
-    b11, b12, b21, b22 = blocks
-    d11, d12, d21, d22 = diagonals
-    p11, p12, p21, p22 = (np.diag(block) + diagonal for block, diagonal in zip(blocks, diagonals, strict=True))
-    determinant = p11 * p22 - p12 * p21
-    if not np.all(np.abs(determinant) > 1e-12 * (np.abs(p11 * p22) + np.abs(p12 * p21))):
-        return None
-
-    def product(vector: Array) -> Array:
-        du, dy = vector[:g], vector[g:]
-        return np.concatenate([b11 @ du + b12 @ dy + d11 * du + d12 * dy, b21 @ du + b22 @ dy + d21 * du + d22 * dy])
-
-    def precondition(vector: Array) -> Array:
-        r1, r2 = vector[:g], vector[g:]
-        return np.concatenate([(p22 * r1 - p12 * r2) / determinant, (p11 * r2 - p21 * r1) / determinant])
-
-    shape = (2 * g, 2 * g)
-    operator = LinearOperator(shape, matvec=product, dtype=np.float64)
-    preconditioner = LinearOperator(shape, matvec=precondition, dtype=np.float64)
-    solution, failed = gmres(operator, right, M=preconditioner, rtol=max(rtol, 1e-10), atol=0.0, restart=40, maxiter=1)
-    return None if failed else np.asarray(solution)
-
-
-def _newton(system: PinnedSystem, u: Array, y: Array, tolerance: float) -> tuple[_Point, int, bool]:
+def _newton(system: System, u: Array, y: Array, tolerance: float) -> tuple[Point, int, bool]:
     """Damped Newton from (u, y): halve the step until the residual falls by the factor 1 - t/10."""
     with np.errstate(all="ignore"):  # a trial point may overflow; it is then refused
         point = system.at(u, y)
@@ -274,7 +111,7 @@ def _newton(system: PinnedSystem, u: Array, y: Array, tolerance: float) -> tuple
     return point, NEWTON_STEPS, False
 
 
-def _settled(point: _Point, tolerance: float) -> bool:
+def _settled(point: Point, tolerance: float) -> bool:
     """Both equations hold to a little more than rounding: after a Newton step the next one would only stir it.
 
     The second sums over all members of a group, hence its share of the tolerance, 8 eps max m; the first does not.
@@ -317,14 +154,14 @@ def solve_newton(
     smallest, since = np.inf, 0
     for _ in range(MAJORIZER_STEPS):
         majorizer = program.rows.majorizer(program.exponents(current))
-        system = PinnedSystem(program, majorizer, pin)
+        system = System(program, majorizer, pin)
         u = system.normaliser(current)
         if y is None:
             y = system.start_dual(u, current, program.sizes.astype(np.float64))
         # A majorizer that will be replaced need not be solved much further than it is wrong.
         point, steps, converged = _newton(system, u, y, tolerance if majorizer.exact else loose)
         total += steps
-        change = float(np.max(np.abs(point.cosines - current))) / program.temperature
+        change = float(np.max(np.abs(point.cosines - current))) / float(program.temperatures.min())
         best = NewtonResult(point.cosines, point.y, converged, total)
         if majorizer.exact or not converged:
             break

@@ -29,11 +29,10 @@ from optgeom.solvers.newton import (
     NEWTON_STEPS,
     SMALLEST_DAMPING,
     NewtonResult,
-    Pin,
-    PinnedSystem,
     fit_log_dual,
     solve_newton,
 )
+from optgeom.solvers.rank_one import Pin, System
 
 NEGATIVE = -1e-10  # of the largest eigenvalue: below it a direction is taken for a lost dimension
 # Four were the most in a hundred classes. A column that Newton's method brings back to 0 would be added for ever.
@@ -67,6 +66,7 @@ class _Point:
     r2: Array
     cosines: Array
     share: Array
+    reach: Array | float
     pull: Array
     product: Array
 
@@ -76,24 +76,21 @@ class _Point:
         return size if np.isfinite(size) else np.inf
 
 
-def _at(system: PinnedSystem, u: Array, factor: Array) -> _Point:
-    log_c, share = system.forces(u)
+def _at(system: System, u: Array, factor: Array) -> _Point:
     product = factor @ factor.T
-    cosines = 1.0 + system.tau * (np.log(system.tau * product) - log_c)
-    system.fix(cosines, share)
-    terms = np.exp(system.log_terms + (cosines - 1.0) / system.tau - u[:, None])
-    norm = np.exp(system.log_offset - u) + terms.sum(axis=1)
+    cosines, share, reach = system.cosines(u, np.log(product))
+    r1, pull = system.normalised(u, cosines, reach)
     r2 = (factor + (system.count * cosines) @ factor) / np.max(np.abs(factor))
-    return _Point(u, factor, np.log(norm), r2, cosines, share, terms / norm[:, None], product)
+    return _Point(u, factor, r1, r2, cosines, share, reach, pull, product)
 
 
-def _direction(system: PinnedSystem, point: _Point, sizes: Array) -> tuple[Array, Array]:
-    """Newton direction; dA_ij = tau ((dY_i . Y_j + Y_i . dY_j) / P_ij + W_ij du_i + W_ji du_j), 0 for the pair."""
-    factor, tau, share, pull = point.factor, system.tau, point.share, point.pull
+def _direction(system: System, point: _Point, sizes: Array) -> tuple[Array, Array]:
+    """Newton direction; dA_ij = reach_ij ((dY_i . Y_j + Y_i . dY_j) / P_ij + W_ij du_i + W_ji du_j), 0 for the pair."""
+    factor, share, pull = point.factor, point.share, point.pull
     g, r = factor.shape
     inverse = np.where(system.moves, 1.0 / np.where(system.moves, point.product, 1.0), 0.0)
     mass = system.count
-    # Blocks of r1: the pull of each pair times dA / tau.
+    # Blocks of r1: the pull of each pair times dA / reach.
     matrix = np.zeros((g * (r + 1), g * (r + 1)))
     which = np.arange(g)
     matrix[:g, :g] = pull * share.T
@@ -107,7 +104,7 @@ def _direction(system: PinnedSystem, point: _Point, sizes: Array) -> tuple[Array
     unit = np.max(np.abs(factor))
     for l in range(r):  # noqa: E741
         rows = slice(g * (l + 1), g * (l + 2))
-        weighted = tau * mass * factor[:, l][None, :]
+        weighted = point.reach * mass * factor[:, l][None, :]
         matrix[rows, :g] = weighted * share.T
         matrix[which + g * (l + 1), which] += (weighted * share).sum(axis=1)
         spread = weighted * inverse
@@ -135,7 +132,7 @@ def _direction(system: PinnedSystem, point: _Point, sizes: Array) -> tuple[Array
     return step[:g], step[g : g * (r + 1)].reshape(r, g).T
 
 
-def _newton(system: PinnedSystem, u: Array, factor: Array, sizes: Array, tolerance: float) -> tuple[_Point, bool]:
+def _newton(system: System, u: Array, factor: Array, sizes: Array, tolerance: float) -> tuple[_Point, bool]:
     with np.errstate(all="ignore"):  # a trial point may overflow; it is then refused
         point = _at(system, u, factor)
         if not np.isfinite(point.residual):
@@ -199,23 +196,23 @@ def solve_on_face(
 
 def _settle(
     program: ClassMeanProgram, pin: Pin, cosines: Array, factor: Array, accuracy: float, tolerance: float
-) -> tuple[_Point, PinnedSystem] | None:
+) -> tuple[_Point, System] | None:
     """Newton for one majorizer after the other, until they no longer change."""
     sizes = program.sizes.astype(np.float64)
     for _ in range(MAJORIZER_STEPS):
         majorizer = program.rows.majorizer(program.exponents(cosines))
-        system = PinnedSystem(program, majorizer, pin)
+        system = System(program, majorizer, pin)
         point, converged = _newton(system, system.normaliser(cosines), factor, sizes, tolerance)
         if not converged:
             return None
-        change = float(np.max(np.abs(point.cosines - cosines))) / program.temperature
+        change = float(np.max(np.abs(point.cosines - cosines))) / float(program.temperatures.min())
         cosines, factor = point.cosines, point.factor
         if majorizer.exact or change <= max(accuracy, 1e-10):
             return point, system
     return None
 
 
-def _with_columns(program: ClassMeanProgram, point: _Point, system: PinnedSystem) -> Array | None:
+def _with_columns(program: ClassMeanProgram, point: _Point, system: System) -> Array | None:
     """The factor with columns along the negative directions of A; None where there is none."""
     sizes = program.sizes.astype(np.float64)
     ones = np.ones(sizes.size)
@@ -232,8 +229,8 @@ def _with_columns(program: ClassMeanProgram, point: _Point, system: PinnedSystem
         v = vector / np.sqrt(sizes)
         outer = v[:, None] * v[None, :]
         ratio = np.where(system.moves, outer / np.where(system.moves, point.product, 1.0), 0.0)
-        # v'A v rises by tau s^2 sum of (v_i v_j)^2 / P_ij to first order.
-        rise = system.tau * float(np.sum(sizes[:, None] * system.count * outer * ratio))
+        # v'A v rises by s^2 sum of reach_ij (v_i v_j)^2 / P_ij to first order.
+        rise = float(np.sum(point.reach * sizes[:, None] * system.count * outer * ratio))
         square = min(-float(value) / rise, SHORT / max(-float(ratio.min()), 1e-300))
         columns.append(np.sqrt(square) * v[:, None])
     return np.column_stack(columns)
@@ -268,13 +265,14 @@ def susceptibilities(program: ClassMeanProgram, cosines: Square) -> Array:
 
     The excess of the tilted optimum begins as c^2 chi / 2, so a slack s moves the cosine by sqrt(2 s chi) to second
     order.
-    With J the Jacobian of the equations of `PinnedSystem`, the tilt changes log of the force of the pair by
+    With J the Jacobian of the equations of `System`, the tilt changes log of the force of the pair by
     1/(z_a z_b), and
 
-        chi = tau / (z_a z_b) (1 - l' J^-1 q),
+        chi = reach / (z_a z_b) (1 - l' J^-1 q),
 
-    where q is the derivative of the equations and l that of the cosine in the unknowns, four entries each. For finitely
-    many negatives the majorizer at the optimum stands for the rows: it lies above them, so chi is a little too small.
+    where reach is tau where all classes have one, q is the derivative of the equations and l that of the cosine in the
+    unknowns, four entries each. For finitely many negatives the majorizer at the optimum stands for the rows: it lies
+    above them, so chi is a little too small.
 
     Parameters
     ----------
@@ -283,7 +281,7 @@ def susceptibilities(program: ClassMeanProgram, cosines: Square) -> Array:
     cosines : (C, C)
         Its optimum, of rank C - 1.
     """
-    system = PinnedSystem(program, program.rows.majorizer(program.exponents(cosines)))
+    system = System(program, program.rows.majorizer(program.exponents(cosines)))
     y = fit_log_dual(program, cosines)
     with np.errstate(divide="ignore", invalid="ignore"):  # a class without a positive exerts no force on itself
         point = system.at(system.normaliser(cosines), y)
@@ -291,10 +289,10 @@ def susceptibilities(program: ClassMeanProgram, cosines: Square) -> Array:
     inverse = np.linalg.inv(system.jacobian(point))
     uu, uy, yu, yy = inverse[:g, :g], inverse[:g, g:], inverse[g:, :g], inverse[g:, g:]
     z = np.exp(y - y.max())
-    mass = system.count * z[None, :]
-    pull, share, tau = point.pull, point.share, system.tau
+    moved = point.reach * (system.count * z[None, :])
+    pull, share = point.pull, point.share
     # Entries of q at u_a, u_b, y_a, y_b, per unit change of log force, and of l (`slope`) at the same places.
-    q = (pull, pull.T, tau * mass, tau * mass.T)
+    q = (pull, pull.T, moved, moved.T)
     slope = (share, share.T, np.ones_like(share), np.ones_like(share))
     own = [np.diag(block) for block in (uu, uy, yu, yy)]
     total = np.zeros_like(pull)
@@ -308,5 +306,5 @@ def susceptibilities(program: ClassMeanProgram, cosines: Square) -> Array:
             else:
                 entry = block if left == 0 else block.T
             total += slope[row] * entry * q[column]
-    change = tau * np.exp(-(y[:, None] + y[None, :])) * (1.0 - total)
+    change = point.reach * np.exp(-(y[:, None] + y[None, :])) * (1.0 - total)
     return np.asarray(np.where(system.pairs, np.maximum((change + change.T) / 2, 0.0), 0.0))

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses import InfoNCE, SupCon
+from optgeom.losses.base import Loss
 from optgeom.training.losses import InfoNCEPsi
+from optgeom.training.losses.class_weights import ClassWeights, tables
 
 
 class ClassBatchLoss(torch.nn.Module):
@@ -25,9 +27,10 @@ class ClassBatchLoss(torch.nn.Module):
     law: Tensor  # cumulative proportions (C,)
     expected_count: float
 
-    def __init__(self, classes: ClassDistribution, temperature: float) -> None:
+    def __init__(self, classes: ClassDistribution, loss: Loss) -> None:
         super().__init__()
-        self.temperature = temperature
+        self.temperature = loss.temperature
+        self.weights = tables(loss.class_values(classes))
         self.register_buffer("law", _cumulative(classes.proportions), persistent=False)
 
     @abstractmethod
@@ -56,7 +59,7 @@ class SupConBatches(ClassBatchLoss):
     """
 
     def __init__(self, classes: ClassDistribution, loss: SupCon) -> None:
-        super().__init__(classes, loss.temperature)
+        super().__init__(classes, loss)
         self.views, self.size, self.skip = loss.views, int(loss.batch_size), loss.singletons == "skip"
         self.expected_count = float(self.size * self.views)
 
@@ -69,6 +72,8 @@ class SupConBatches(ClassBatchLoss):
     def forward(self, cosines: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
         """`drawn` (C,) rows of each class."""
         rows = drawn.to(cosines.dtype)
+        if self.weights is not None:
+            return self._weighted(self.weights, cosines, rows)
         others = (cosines - 1.0) / self.temperature + rows.log()[None, :]
         # Without the anchor itself; an anchor alone in its class contributes log 0.
         own = (rows - 1.0).clamp_min(0.0).log()
@@ -76,6 +81,19 @@ class SupConBatches(ClassBatchLoss):
         anchors = torch.where(rows > 1.0, rows, 0.0)
         total = torch.where(rows > 1.0, rows * log_sum, 0.0).sum()
         return total, anchors.sum() if self.skip else rows.sum()
+
+    def _weighted(self, weights: ClassWeights, cosines: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        log_weight = weights.log_negative.to(rows.dtype)
+        log_rows = rows.clamp_max(1.0).log()[None, :] if weights.averaged else rows.log()[None, :] + log_weight
+        others = (cosines - 1.0) / weights.temperature.to(rows.dtype)[:, None] + log_rows
+        own = torch.ones_like(rows)
+        if weights.with_own and not weights.averaged:
+            own = (self.views - 1) + (rows - self.views).clamp_min(0.0) * log_weight.diagonal().exp()
+        log_sum = torch.logsumexp(torch.where(_diagonal(others), own.log()[None, :], others), dim=1)
+        anchors = rows * weights.anchor.to(rows.dtype)
+        valid = torch.where(rows > 1.0, anchors, 0.0)
+        total = torch.where(rows > 1.0, anchors * log_sum, 0.0).sum()
+        return total, valid.sum() if self.skip else anchors.sum()
 
 
 class InfoNCEBatches(ClassBatchLoss):
@@ -91,7 +109,7 @@ class InfoNCEBatches(ClassBatchLoss):
     """
 
     def __init__(self, classes: ClassDistribution, loss: InfoNCE, anchors: int) -> None:
-        super().__init__(classes, loss.temperature)
+        super().__init__(classes, loss)
         self.size, self.negatives = anchors, int(loss.negatives)
         self.expected_count = float(anchors)
         self.psi = InfoNCEPsi(loss.alpha, negatives_reduction=loss.negatives_reduction)
@@ -114,6 +132,12 @@ class InfoNCEBatches(ClassBatchLoss):
         """`drawn` as made by `draw`."""
         classes = cosines.shape[0]
         pairs = (drawn[:, :1] * classes + drawn[:, 1:]).flatten()
+        if self.weights is not None:
+            log_weight = self.weights.log_negative.to(cosines.dtype)
+            scaled = (cosines - 1.0) / self.weights.temperature.to(cosines.dtype)[:, None] + log_weight
+            t = scaled.flatten().index_select(0, pairs).view(drawn.shape[0], -1)
+            anchor = self.weights.anchor.to(cosines.dtype)[drawn[:, 0]]
+            return (anchor * self.psi(t)).sum(), anchor.sum()
         t = ((cosines - 1.0) / self.temperature).flatten().index_select(0, pairs).view(drawn.shape[0], -1)
         return self.psi(t).sum(), cosines.new_full((), float(drawn.shape[0]))
 

@@ -87,7 +87,7 @@ class EncoderTask(Task):
         seed: int,
         description: dict[str, Any],
     ) -> None:
-        self.module = EncoderWithLoss(encoder, loss.torch_module(seed=seed))
+        self.module = EncoderWithLoss(encoder, loss.torch_module(seed=seed, classes=geometry.classes))
         self.plan = loss.batch_plan(batch=batch, num_samples=data.num_samples)
         self.data, self._sampler, self._augmentation = data, sampler, augmentation
         self._optimal, self.optimal_loss = np.asarray(geometry.gram), geometry.risk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -97,3 +98,13 @@ def expanded(weights: Weights, cosines: np.ndarray) -> np.ndarray:
     full = cosines[np.ix_(weights.index, weights.index)].copy()
     np.fill_diagonal(full, 1.0)
     return full
+
+
+def counts_of(size: int, lam: np.ndarray) -> list[tuple[np.ndarray, float]]:
+    """All class counts of `size` images with their probabilities."""
+    drawn = []
+    for counts in itertools.product(range(size + 1), repeat=len(lam)):
+        if sum(counts) == size:
+            ways = math.factorial(size) / math.prod(math.factorial(number) for number in counts)
+            drawn.append((np.array(counts, dtype=float), ways * float(np.prod(lam ** np.array(counts)))))
+    return drawn

@@ -48,7 +48,7 @@ class ToyLoss(Loss):
         log_weight = log_nonnegative(drawn.other) + self.margin
         return LogSumRows(drawn.count, groups.proportions, drawn.own, log_weight)
 
-    def on_rows(self, share, *, images):
+    def on_rows(self, share, *, images, values=None):
         def mass(classes):
             table = np.broadcast_to(share * math.exp(self.margin), (classes.size, share.size)).copy()
             table[np.arange(classes.size), classes] = share[classes]

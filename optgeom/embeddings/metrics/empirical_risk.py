@@ -29,17 +29,18 @@ import numpy.typing as npt
 from optgeom import _checks
 from optgeom._numerics import Array
 from optgeom.embeddings.metrics.pair_risk import (
+    BatchRows,
     RiskEstimate,
     by_label,
     cosines_of_classes,
     cosines_of_rows,
     in_pairs,
-    supcon_terms,
 )
 from optgeom.embeddings.moments.unit_rows import Index, UnitRows
 from optgeom.errors import InvalidInputError
 from optgeom.losses.base import Loss
 from optgeom.losses.on_rows import DrawnBatches
+from optgeom.losses.weights import ClassValues
 
 ROWS = 4096
 ROUNDS = 32  # batches, or draws of negatives
@@ -53,6 +54,7 @@ def empirical_risk(
     loss: Loss,
     proportions: npt.ArrayLike | None = None,
     *,
+    values: ClassValues | None = None,
     gram: npt.ArrayLike | None = None,
     seed: int = 0,
     groups: Any = None,
@@ -71,6 +73,8 @@ def empirical_risk(
     loss : Loss
     proportions : (C,), optional
         Of the classes in training, scaled to sum 1; the shares of images among the rows by default.
+    values : ClassValues, optional
+        `loss.class_values(classes)` of a loss with weights per class, in the order of the codes.
     gram : (C, C), optional
         M_cd: the similarity of two rows of classes c and d with the spread within classes averaged out, m_c.m_d off the
         diagonal and rho_c^2 on it, not clipped. The result is then L - F(M), from the same draws for rows and class
@@ -118,7 +122,8 @@ def empirical_risk(
     lam = _positive("proportions", proportions, unit)
     share = unit.image_counts / unit.image_counts.sum() if lam is None else lam / lam.sum()
     images = _positive("counts", counts, unit)
-    evaluated = loss.on_rows(share, images=unit.image_counts.astype(np.float64) if images is None else images)
+    per_class = unit.image_counts.astype(np.float64) if images is None else images
+    evaluated = loss.on_rows(share, images=per_class, values=values)
     if isinstance(evaluated, DrawnBatches):
         if batches is None:
             batches = int(np.clip(ANCHORS // (evaluated.batch_size * evaluated.views), FEWEST_BATCHES, ROUNDS))
@@ -167,25 +172,28 @@ def _in_batches(
 ) -> RiskEstimate:
     source = Batches.of(unit, share, plan.views)
     rng = np.random.default_rng(seed)
-    sums, valid = np.zeros(batches), np.zeros(batches)
+    sums, valid, every, skipped = (np.zeros(batches) for _ in range(4))
     repeats = 0
     for batch in range(batches):
         index, repeated = source.draw(rng, plan.batch_size)
         repeats += repeated
         codes = unit.codes[index]
-        terms = supcon_terms(cosines_of_rows(unit.take(index)), codes, temperature)
+        batch_rows = BatchRows(codes, temperature, plan.views, plan.values)
+        terms = batch_rows.terms(cosines_of_rows(unit.take(index)))
         if gram is not None:
-            terms = terms - supcon_terms(cosines_of_classes(gram, codes), codes, temperature)
-        sums[batch], valid[batch] = np.nansum(terms), np.sum(~np.isnan(terms))
+            terms = terms - batch_rows.terms(cosines_of_classes(gram, codes))
+        weight = batch_rows.anchor_weight
+        sums[batch], valid[batch] = np.nansum(weight * terms), np.sum(weight[~np.isnan(terms)])
+        every[batch], skipped[batch] = weight.sum(), np.isnan(terms).sum()
     size = plan.batch_size * plan.views
-    total = int(valid.sum())
-    if total == 0:
+    alone = int(skipped.sum())
+    if alone == batches * size:
         remedy = "SupCon is undefined, not 0: take larger batches, or views"
         raise InvalidInputError(
             f"`batch_size` must give some anchor a positive; got none in {batches} batches of {size} rows ({remedy})"
         )
     # The ratio of sums is what accumulated sums and counts converge to; its error is that of the residuals.
-    over = valid if plan.singletons == "skip" else np.full(batches, float(size))
+    over = valid if plan.singletons == "skip" else every
     value = float(sums.sum() / over.sum())
     error = float(np.std(sums - value * over, ddof=1) / math.sqrt(batches) / over.mean())
     return RiskEstimate(
@@ -193,7 +201,7 @@ def _in_batches(
         error,
         unit.n,
         anchors=batches * size,
-        skipped=batches * size - total,
+        skipped=alone,
         stand_ins=repeats,
         views_missing=plan.views > 1 and source.views_of is None,
     )

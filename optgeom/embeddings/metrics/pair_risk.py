@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from optgeom._numerics import Array, blocks, log_nonnegative, logsumexp_rows
 from optgeom.embeddings.metrics.metric import Estimate
 from optgeom.embeddings.moments.unit_rows import ENTRIES, Index, UnitRows
 from optgeom.losses.on_rows import WHOLE, PairSum
+from optgeom.losses.weights import ClassValues
 
 Cosines = Callable[[slice | Index], Array]
 Mask = npt.NDArray[np.bool_]
@@ -87,6 +89,59 @@ def supcon_terms(cosines: Cosines, codes: Index, temperature: float) -> Array:
         mean = np.where(positive, scaled, 0.0).sum(axis=1) / np.maximum(count, 1)
         terms[block] = np.where(count > 0, logsumexp_rows(scaled) - mean, math.nan)
     return terms
+
+
+@dataclass(frozen=True, eq=False)
+class BatchRows:
+    """SupCon of the rows of one batch, with weights and temperatures per class.
+
+    Attributes
+    ----------
+    codes : (n,)
+        Class of each row; the rows of an image follow each other.
+    temperature : float
+    views : int
+        Rows per image.
+    values : ClassValues or None
+    """
+
+    codes: Index
+    temperature: float
+    views: int
+    values: ClassValues | None
+
+    @property
+    def anchor_weight(self) -> Array:
+        """(n,) weights of the terms."""
+        return np.ones(self.codes.size) if self.values is None else self.values.anchor[self.codes]
+
+    def terms(self, cosines: Cosines) -> Array:
+        """(n,) terms; nan without a positive."""
+        values, codes, n = self.values, self.codes, self.codes.size
+        if values is None:
+            return supcon_terms(cosines, codes, self.temperature)
+        terms = np.full(n, math.nan)
+        number = np.bincount(codes, minlength=values.anchor.size)
+        images = np.arange(n) // self.views
+        for block in blocks(n, n, ENTRIES):
+            at = np.arange(n)[block]
+            own = codes[at][:, None] == codes[None, :]
+            if values.averaged:
+                log_weight = -np.log(np.where(own, number[codes] - 1.0, number[codes]).clip(1.0))
+            else:
+                log_weight = log_nonnegative(values.negative[codes[at]][:, codes])
+                log_weight = np.where(images[at][:, None] == images[None, :], 0.0, log_weight)
+            if not values.with_own:
+                log_weight = np.where(own, -math.inf, log_weight)
+            log_weight[at - block.start, at] = -math.inf
+            positives = own.copy()
+            positives[at - block.start, at] = False
+            several = positives.any(axis=1)
+            scaled = cosines(block) / values.temperature[codes[at]][:, None]
+            log_alpha = -math.inf if values.with_own else 0.0
+            known = contrast_terms(scaled[several], positives[several], log_weight[several], log_alpha)
+            terms[at[several]] = known
+        return terms
 
 
 def contrast_terms(scaled: Array, positives: Mask, log_weights: Array, log_alpha: float) -> Array:
@@ -197,9 +252,12 @@ class _Round:
             masses = _masses(part.codes, per_class, at, positives, pairs.mass(part.codes[at]))
             counts = masses if pairs.draws is None else _drawn(masses, pairs.draws, rng)
             for sign, cosines in similar:
-                scaled = cosines(at) / temperature
+                own = temperature if pairs.temperature is None else pairs.temperature[part.codes[at]][:, None]
+                scaled = cosines(at) / own
                 if pairs.psi is None:
-                    factor = 1.0 if pairs.draws is None else pairs.draw_weight
+                    factor: Any = 1.0 if pairs.draws is None else pairs.draw_weight
+                    if pairs.draw_weights is not None:
+                        factor = factor * pairs.draw_weights[part.codes[at]][:, part.codes]
                     log_alpha = float(log_nonnegative(pairs.alpha))
                     terms = contrast_terms(scaled, positives, log_nonnegative(counts * factor), log_alpha)
                 else:

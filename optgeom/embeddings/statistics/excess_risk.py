@@ -31,7 +31,7 @@ from optgeom.embeddings.statistics.deviation import Deviations
 from optgeom.errors import InvalidInputError
 from optgeom.formatting import first_of
 from optgeom.geometry import Geometry
-from optgeom.inputs.classes import ClassDistribution, ClassGroups
+from optgeom.inputs.classes import ClassDistribution
 from optgeom.losses.base import Loss
 
 EXACT_PAIRS = 20  # pairs that are solved, the costliest to second order; the others are left to second order
@@ -132,10 +132,10 @@ def risk_of_products(products: Array, classes: ClassDistribution, loss: Loss) ->
 
     t_ij = (M_ij - M_ii)/tau, and every class is a group of its own, since the products of equal classes differ here.
     """
-    number = classes.num_classes
-    apart = ClassGroups(np.arange(number), np.ones(number, dtype=np.int64), classes.proportions, classes.counts)
+    groups = loss.groups(classes)
+    apart = groups.regrouped(np.arange(classes.num_classes), groups.index)
     rows = loss.rows(apart)
-    t = (products - np.diag(products)[:, None]) / loss.temperature
+    t = (products - np.diag(products)[:, None]) / loss.temperatures(apart)[:, None]
     return float(np.sum(np.where(rows.anchor_weight > 0, rows.anchor_weight * rows.value(t), 0.0)))
 
 

@@ -63,7 +63,11 @@ class ContrastiveLoss(torch.nn.Module):
         rows = features if features.dtype == torch.float64 else features.float()
         return torch.nn.functional.normalize(rows, dim=-1) if self.normalize else rows
 
-    def _total(self, terms: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    def _total(self, terms: Tensor, valid: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if weight is not None:
+            weight = weight.to(terms.dtype)
+            total = torch.where(valid, weight * terms, 0.0).sum()
+            return total, (torch.where(valid, weight, 0.0) if self.singletons == "skip" else weight).sum()
         total = torch.where(valid, terms, 0.0).sum()
         count = valid.sum().to(total.dtype) if self.singletons == "skip" else total.new_full((), valid.numel())
         return total, count

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from optgeom import _checks
 from optgeom.errors import InvalidInputError
+from optgeom.losses.weights import ClassValues
 from optgeom.training.losses.base import ContrastiveLoss, anchor_range, check_features, check_labels
+from optgeom.training.losses.class_weights import class_labels, tables
 from optgeom.training.losses.rows import class_codes
 
 SAMPLING = ("ucl", "scl")
@@ -79,6 +81,10 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
     singletons : {"zero", "skip"}
         Under SCL, anchors without an image of another class.
     normalize : bool
+    weights : ClassValues, optional
+        Weights and temperatures per class of `InfoNCEPsi`, as `og.InfoNCE(...).class_values(classes)` gives them.
+        Labels are then numbers in class order, negatives are drawn, and log b_il is added to t_l; terms are weighted
+        by their anchors, and the count is the sum of these weights.
 
     References
     ----------
@@ -97,8 +103,10 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
         seed: int = 0,
         singletons: str = "zero",
         normalize: bool = True,
+        weights: ClassValues | None = None,
     ) -> None:
         super().__init__(temperature, singletons, normalize)
+        self.weights = tables(weights)
         self.negatives = _checks.integer("negatives", negatives, at_least=1)
         self.sampling = _checks.choice("sampling", sampling, SAMPLING)
         self.seed = _checks.integer("seed", seed, at_least=0)
@@ -131,6 +139,16 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
         samples, _, size = features.shape
         start, stop = anchor_range(anchors, samples)
         unit = self._rows(features)
+        anchor = None
+        if self.weights is not None:
+            labels = class_labels(labels)
+            check_labels(labels, samples)
+            if negatives is not None:
+                raise InvalidInputError(
+                    "`negatives` must be drawn from the batch for weights per class; got a tensor, whose classes are "
+                    "unknown (leave it out)"
+                )
+            anchor = self.weights.anchor[labels[start:stop], None].expand(-1, features.shape[1])
         with torch.autocast(features.device.type, enabled=False):
             if negatives is None:
                 scaled, valid = self._against_batch(unit, labels, start, stop)
@@ -146,7 +164,7 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
                 scaled = (away - _next_view(mine)[:, :, None]) / self.temperature
                 valid = torch.ones(scaled.shape[:2], dtype=torch.bool, device=scaled.device)
             terms = self.psi(scaled)
-        return self._total(terms, valid)
+        return self._total(terms, valid, anchor)
 
     def _against_batch(self, unit: Tensor, labels: Tensor | None, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """(n, V, k) t of the anchors against drawn negatives, and (n, V) whether there was a negative to draw."""
@@ -164,15 +182,22 @@ class GeneralizedContrastiveLoss(ContrastiveLoss):
                 )
             check_labels(labels, samples)
             codes = class_codes(labels)
-        scaled, valid = [], []
+        scaled, valid, logs = [], [], []
         for view in range(views):
             chosen, available = draw_others(samples, self.negatives, codes, self._generator(unit.device))
             # All N products and then a choice: N^2 numbers, where gathering the negatives themselves would take N k d.
             products = torch.mm(unit[start:stop, view], unit[:, (view + 1) % views].T)
             scaled.append(products.gather(1, chosen[start:stop]))
             valid.append(available[start:stop] > 0)
-        away = torch.stack(scaled, dim=1)
-        return (away - _next_view(unit[start:stop])[:, :, None]) / self.temperature, torch.stack(valid, dim=1)
+            if self.weights is not None:
+                assert labels is not None
+                logs.append(self.weights.of_pairs(labels[start:stop], labels[chosen[start:stop]]).to(unit.dtype))
+        away = torch.stack(scaled, dim=1) - _next_view(unit[start:stop])[:, :, None]
+        if self.weights is None:
+            return away / self.temperature, torch.stack(valid, dim=1)
+        assert labels is not None
+        temperature = self.weights.temperature.to(unit.dtype)[labels[start:stop], None, None]
+        return away / temperature + torch.stack(logs, dim=1), torch.stack(valid, dim=1)
 
     def _generator(self, device: torch.device) -> torch.Generator:
         name = str(device)

@@ -38,8 +38,8 @@ class Rows:
 
     Attributes
     ----------
-    temperature : float
-        T > 0.
+    temperature : float or (B,) tensor
+        T > 0, of all rows or of each anchor.
     start, stop : int
         The anchors are the rows start to stop - 1; all rows are contrasted with.
     euclidean : bool
@@ -51,7 +51,7 @@ class Rows:
         rows -> (b, B) t, zero for the anchor itself. A constant for the gradient.
     """
 
-    temperature: float
+    temperature: float | Tensor
     start: int
     stop: int
     euclidean: bool = False
@@ -60,7 +60,11 @@ class Rows:
 
     @property
     def symmetric(self) -> bool:
-        return self.contrast is None and self.targets is None
+        return self.contrast is None and self.targets is None and not isinstance(self.temperature, Tensor)
+
+    def divisor(self, block: slice) -> float | Tensor:
+        """The temperature of a block of anchors."""
+        return self.temperature[block, None] if isinstance(self.temperature, Tensor) else self.temperature
 
     def blocks(self, z: Tensor) -> Iterator[slice]:
         """Slices of anchors, as row numbers of z."""
@@ -138,6 +142,7 @@ def _gradient_of_all(z: Tensor, norm: Tensor, log_grad: Tensor, _: Tensor, rows:
         torch.mm(pull, z, out=gradient[block])
         if rows.euclidean:
             gradient[block].addcmul_(pull.sum(dim=1)[:, None], z[block], value=-1.0)
+    assert not isinstance(rows.temperature, Tensor), "such rows are not symmetric"
     return gradient.mul_((2.0 if rows.euclidean else 1.0) / rows.temperature)
 
 
@@ -152,12 +157,13 @@ def _gradient(z: Tensor, norm: Tensor, log_grad: Tensor, pull_grad: Tensor, rows
         pull.sub_(norm[at, None]).exp_().mul_(log_grad[at, None])
         if rows.targets is not None:
             pull.addcmul_(rows.targets(block), pull_grad[at, None])
+        pull.div_(rows.divisor(block))
         gradient[block].addmm_(pull, z)
         gradient.addmm_(pull.T, z[block])
         if rows.euclidean:
             gradient[block].addcmul_(pull.sum(dim=1)[:, None], z[block], value=-1.0)
             gradient.addcmul_(pull.sum(dim=0)[:, None], z, value=-1.0)
-    return gradient.mul_((2.0 if rows.euclidean else 1.0) / rows.temperature)
+    return gradient.mul_(2.0) if rows.euclidean else gradient
 
 
 def _centred(z: Tensor, rows: Rows) -> Tensor:
@@ -173,9 +179,9 @@ def _similarities(z: Tensor, norms: Tensor | None, rows: Rows, block: slice, buf
     """(b, B) similarities of a block of anchors, in the buffer."""
     similarities = torch.mm(z[block], z.T, out=buffer[: block.stop - block.start])
     if norms is None:
-        return similarities.div_(rows.temperature)
+        return similarities.div_(rows.divisor(block))
     similarities.mul_(2.0).sub_(norms[block, None]).sub_(norms[None, :])
-    return similarities.clamp_max_(0.0).div_(rows.temperature)
+    return similarities.clamp_max_(0.0).div_(rows.divisor(block))
 
 
 def _mask(similarities: Tensor, rows: Rows, block: slice) -> None:

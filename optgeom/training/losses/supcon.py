@@ -7,7 +7,9 @@ from torch import Tensor
 
 from optgeom import _checks
 from optgeom.errors import InvalidInputError
+from optgeom.losses.weights import ClassValues
 from optgeom.training.losses.base import ContrastiveLoss, anchor_range, check_features, check_labels
+from optgeom.training.losses.class_weights import SMALLEST_LOG, ClassWeights, class_labels, tables
 from optgeom.training.losses.rows import Rows, class_codes, class_sums, row_terms
 
 
@@ -31,6 +33,14 @@ class SupConLoss(ContrastiveLoss):
     singletons : {"zero", "skip"}
         Anchors without a positive count as 0 (SupContrast), or are left out (pytorch-metric-learning).
     normalize : bool
+    weights : ClassValues, optional
+        Weights and temperatures per class, as `og.SupCon(...).class_values(classes)` gives them. Labels are then
+        numbers in class order, terms are weighted by their anchors, and the count is the sum of these weights. Rows j
+        count with their weight, the other views of the anchor's image once; without the own class in the denominator
+
+            term_i = (1/|P_i|) sum_{p in P_i} log( 1 + sum_{j of other classes} w_ij exp((z_i.z_j - z_i.z_p) / T_i) ),
+
+        which takes O(B^2) memory.
 
     References
     ----------
@@ -44,8 +54,10 @@ class SupConLoss(ContrastiveLoss):
         base_temperature: float | None = None,
         singletons: str = "zero",
         normalize: bool = True,
+        weights: ClassValues | None = None,
     ) -> None:
         super().__init__(temperature, singletons, normalize)
+        self.weights = tables(weights)
         if base_temperature is not None:
             hint = "SupContrast has 0.07; None for no factor"
             base_temperature = _checks.real("base_temperature", base_temperature, above=0.0, hint=hint)
@@ -81,12 +93,39 @@ class SupConLoss(ContrastiveLoss):
         start, stop = anchor_range(anchors, samples)
         rows = self._rows(features).reshape(samples * views, -1)
         part = slice(start * views, stop * views)
-        log_sum, _, _ = row_terms(rows, Rows(self.temperature, part.start, part.stop))
-        sums, counts = class_sums(rows, codes.repeat_interleave(views))
-        others = counts[part] - 1.0
-        pulled = (rows[part] * (sums[part] - rows[part])).sum(dim=1) / (others.clamp_min(1.0) * self.temperature)
-        total, count = self._total(log_sum - pulled, others > 0)
+        if self.weights is not None:
+            numbers = class_labels(labels).repeat_interleave(views)
+            total, count = self._weighted(self.weights, rows, numbers, views, part)
+        else:
+            log_sum, _, _ = row_terms(rows, Rows(self.temperature, part.start, part.stop))
+            pulled, others = _positives(rows, codes.repeat_interleave(views), part)
+            total, count = self._total(log_sum - pulled / self.temperature, others > 0)
         return total if self.base_temperature is None else total * (self.temperature / self.base_temperature), count
+
+    def _weighted(
+        self, weights: ClassWeights, rows: Tensor, labels: Tensor, views: int, part: slice
+    ) -> tuple[Tensor, Tensor]:
+        temperature = weights.temperature.to(rows.dtype)[labels]
+        images = torch.arange(rows.shape[0], device=rows.device) // views
+        contrast = weights.contrast(labels, images, rows.dtype)
+        log_sum, _, _ = row_terms(rows, Rows(temperature, part.start, part.stop, contrast=contrast))
+        pulled, others = _positives(rows, labels, part)
+        anchor = weights.anchor[labels[part]]
+        if weights.with_own:
+            return self._total(log_sum - pulled / temperature[part], others > 0, anchor)
+        with torch.autocast(rows.device.type, enabled=False):
+            similarities = rows[part] @ rows.T / temperature[part, None]
+        positive = labels[part, None] == labels[None, :]
+        positive.diagonal(part.start).fill_(False)
+        each = torch.nn.functional.softplus(log_sum.clamp_min(SMALLEST_LOG)[:, None] - similarities)
+        return self._total((each * positive).sum(dim=1) / others.clamp_min(1.0), others > 0, anchor)
+
+
+def _positives(rows: Tensor, codes: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+    """Mean cosine of each anchor with the other rows of its class, 0 where there are none, and their number."""
+    sums, counts = class_sums(rows, codes)
+    others = counts[part] - 1.0
+    return (rows[part] * (sums[part] - rows[part])).sum(dim=1) / others.clamp_min(1.0), others
 
 
 class SoftSupConLoss(ContrastiveLoss):
