@@ -405,7 +405,7 @@ def _bracketed(question: _Question, points: Array, relaxed: Array | None) -> dic
         rank=points.shape[1],
         tolerance=question.tolerance,
         refusal=f"{points.shape[1]} dimensions are fewer than the optimum needs: the answer is "
-        + ("a bracket" if loss > lower else "the lowest in them, not the optimum"),
+        + ("a bracket" if loss > lower else "the lowest there, not that optimum"),
     )
     return {
         "points": points,

@@ -220,8 +220,9 @@ def least_risk(classes: ClassDistribution, loss: Loss, dim: int) -> float:
 
 def refusal(dim: int, needed: int, width: float) -> str:
     """Why an answer in fewer dimensions than the optimum needs is not certified."""
-    answer = "a bracket" if width > 0 else f"the lowest in {dim}, not that optimum"
-    return f"{dim} dimensions are fewer than the {needed} of the optimum: the answer is {answer}"
+    few = "one dimension is" if dim == 1 else f"{dim} dimensions are"
+    answer = "a bracket" if width > 0 else "the lowest there, not that optimum"
+    return f"{few} fewer than the {needed} of the optimum: the answer is {answer}"
 
 
 def surrogate(program: ClassMeanProgram, cosines: Square) -> ClassMeanProgram:
