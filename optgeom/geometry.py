@@ -14,6 +14,7 @@ from optgeom import _checks
 from optgeom import prototypes as _prototypes
 from optgeom._numerics import Array, arccos_clipped, freeze, read_only
 from optgeom.certificates import Certificate
+from optgeom.certificates.few_dimensions import least_risk
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.formatting import to_json
 from optgeom.geometry_file import bind, check_sound, leave_unverified, read_classes, verify, verify_bracket
@@ -22,7 +23,6 @@ from optgeom.io import FileKind, plain_certificate, save_table
 from optgeom.losses.base import Loss
 from optgeom.programs import group_matrix
 from optgeom.result import Result, SolverRun
-from optgeom.solvers.limited import least_risk
 
 COINCIDENT_COSINE = 1 - 1e-9
 NEAR_ANGLE_DEG = 1.0

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from optgeom._numerics import Array
 from optgeom.certificates import certify, decide
 from optgeom.certificates.certificate import BACKWARD_ERROR_LIMIT, PRIMAL_SHIFT_LIMIT
+from optgeom.certificates.few_dimensions import refusal
 from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.io import SAME_FIGURE, FileMismatchError, check_certificate, check_figure
 from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
-from optgeom.solvers.limited import refusal
 
 
 def read_classes(document: dict[str, Any], arrays: dict[str, Any]) -> ClassDistribution:

@@ -12,6 +12,7 @@ from optgeom import _checks, choices
 from optgeom._numerics import Array
 from optgeom.certificates import Certificate, Certified, certify, decide
 from optgeom.certificates.certificate import BACKWARD_ERROR_LIMIT
+from optgeom.certificates.few_dimensions import least_risk, refusal
 from optgeom.errors import IncompatibleError, InvalidInputError, NotCertifiedError
 from optgeom.geometry import Geometry
 from optgeom.inputs.classes import ClassDistribution
@@ -19,7 +20,7 @@ from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.result import SolverRun
 from optgeom.solvers.drive import drive
-from optgeom.solvers.limited import best_class_means, least_risk, refusal
+from optgeom.solvers.limited import best_class_means
 from optgeom.solvers.newton import simplex
 
 LIMITED = "low-rank, dimension limited"

@@ -2,7 +2,7 @@ r"""Embedding dimension below the rank of the optimum: a bracket, honestly not a
 
 The rank constraint makes the program non-convex (an open problem in the literature). Factors with exactly d columns are
 minimised from several starts; the best risk found is the upper end of the bracket. The lower end is the certified risk
-without the constraint, or `least_risk` where that is higher.
+without the constraint, or `certificates.few_dimensions.least_risk` where that is higher.
 
 Small problems are minimised to second order (`low_rank.local_minimum`). Large ones are flat along many directions, and
 the Newton systems there take thousands of products each: a quasi-Newton method gets as low in a twentieth of the time,
@@ -18,9 +18,6 @@ from typing import TypeGuard
 import numpy as np
 
 from optgeom._numerics import Array, Square
-from optgeom.certificates.pair_bound import pair_bound
-from optgeom.inputs.classes import ClassDistribution
-from optgeom.losses.base import Loss
 from optgeom.losses.rows import LogSumRows
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import GramProgram
@@ -63,8 +60,8 @@ def _best_reached(program: GramProgram, first: Array, rng: np.random.Generator) 
         return quasi_newton(program, first)
     dim, steps, starts = first.shape[1], 0, [first]
     if len(first) <= SMALL:
-        found, steps = _screen(_cheap(program, first), first, rng)
-        starts += [_factor(cosines, dim) for cosines in found]
+        low, steps = _screen(_cheap(program, first), first, rng)
+        starts += [_factor(cosines, dim) for cosines in low]
     else:
         starts += list(rng.standard_normal((int(np.clip(START_BUDGET // first.size, 1, MOST_STARTS)), *first.shape)))
     minima = [local_minimum(program, _unit(start), *ACCURATE) for start in starts]
@@ -87,8 +84,8 @@ def _screen(program: GramProgram, first: Array, rng: np.random.Generator) -> tup
     steps = sum(taken for *_, taken in reached)
     lowest = _distinct(reached)
     improved, left = [], EXCHANGES
-    for found in [quasi_newton(program, first, SCREENING), *lowest]:
-        better, tried = _exchange(program, found, first.shape[1], left)
+    for minimum in [quasi_newton(program, first, SCREENING), *lowest]:
+        better, tried = _exchange(program, minimum, first.shape[1], left)
         improved.append(better)
         left, steps = left - tried, steps + better[2]
         if left <= 0:
@@ -96,23 +93,23 @@ def _screen(program: GramProgram, first: Array, rng: np.random.Generator) -> tup
     return [cosines for cosines, *_ in _distinct([*improved, *lowest])[:POLISHED]], steps
 
 
-def _distinct(found: list[tuple[Array, float, int]]) -> list[tuple[Array, float, int]]:
+def _distinct(minima: list[tuple[Array, float, int]]) -> list[tuple[Array, float, int]]:
     """From the lowest on, each with another risk."""
     kept: list[tuple[Array, float, int]] = []
-    for minimum in sorted(found, key=lambda minimum: minimum[1]):
+    for minimum in sorted(minima, key=lambda minimum: minimum[1]):
         if not kept or minimum[1] - kept[-1][1] > DISTINCT * (1 + abs(minimum[1])):
             kept.append(minimum)
     return kept
 
 
 def _exchange(
-    program: GramProgram, found: tuple[Array, float, int], dim: int, most: int
+    program: GramProgram, minimum: tuple[Array, float, int], dim: int, most: int
 ) -> tuple[tuple[Array, float, int], int]:
     """Exchange pairs of rows and descend, until no pair lowers the risk.
 
     Gram matrix, risk and steps, and the number of descents, `most` at most.
     """
-    cosines, risk, _ = found
+    cosines, risk, _ = minimum
     steps = 0
     pairs = list(itertools.combinations(range(len(cosines)), 2))
     since = tried = 0  # pairs without success since the last one, and in all
@@ -205,24 +202,6 @@ def _is_expectation(program: GramProgram) -> TypeGuard[ClassMeanProgram]:
     """Whether its rows are means of log-sums, with a majorizer that is a single one."""
     gives: frozenset[str] = getattr(program, "gives", frozenset())
     return "majorizer" in gives and "log-sum" not in gives
-
-
-def least_risk(classes: ClassDistribution, loss: Loss, dim: int) -> float:
-    """Lower bound on the risk in `dim` dimensions that only so few dimensions have; -inf where none is known.
-
-    In one dimension with few classes it is the least risk itself; equally frequent classes have `pair_bound`.
-    """
-    program = ClassMeanProgram.build(classes, loss, grouped=False).merged()
-    if line.is_proved(program.sizes.size, dim):
-        return line.best_on_line(program, np.ones_like(program.count))[1]
-    return pair_bound(ClassMeanProgram.build(classes, loss), dim)
-
-
-def refusal(dim: int, needed: int, width: float) -> str:
-    """Why an answer in fewer dimensions than the optimum needs is not certified."""
-    few = "one dimension is" if dim == 1 else f"{dim} dimensions are"
-    answer = "a bracket" if width > 0 else "the lowest there, not that optimum"
-    return f"{few} fewer than the {needed} of the optimum: the answer is {answer}"
 
 
 def surrogate(program: ClassMeanProgram, cosines: Square) -> ClassMeanProgram:

@@ -7,14 +7,12 @@ linear term of the change is not negative, so only the others are tried.
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 from optgeom._numerics import Array, Square
+from optgeom.certificates.few_dimensions import all_are_tried, best_signs
 from optgeom.programs.gram_program import GramProgram
 
-ENUMERATED = 12  # rows up to which all patterns are tried: 2048 evaluations
 STARTS = 20  # of the search beyond
 BUDGET = 2e8  # entries evaluated by that search, about a second
 
@@ -22,11 +20,11 @@ BUDGET = 2e8  # entries evaluated by that search, about a second
 def best_on_line(program: GramProgram, relaxed: Square) -> tuple[Array, float, int]:
     """Best Gram matrix of one column, its risk, and the number of evaluations.
 
-    The risk is the least there is up to `ENUMERATED` rows. `relaxed` is the optimum without the constraint.
+    The risk is the least there is where `all_are_tried`. `relaxed` is the optimum without the constraint.
     """
     n = len(relaxed)
-    if n <= ENUMERATED:
-        return _enumerate(program, n)
+    if all_are_tried(n, 1):
+        return best_signs(program)
     rng = np.random.default_rng(0)
     leading = np.linalg.eigh(relaxed)[1][:, -1]
     starts = [np.ones(n), np.where(leading < 0, -1.0, 1.0), *rng.choice([-1.0, 1.0], (STARTS, n))]
@@ -37,22 +35,6 @@ def best_on_line(program: GramProgram, relaxed: Square) -> tuple[Array, float, i
         if risk < best[1]:
             best = (cosines, risk)
     return *best, evaluations
-
-
-def is_proved(rows: int, dim: int) -> bool:
-    """Whether `best_on_line` tries everything."""
-    return dim == 1 and rows <= ENUMERATED
-
-
-def _enumerate(program: GramProgram, n: int) -> tuple[Array, float, int]:
-    best = (np.ones((n, n)), np.inf)
-    for rest in itertools.product((1.0, -1.0), repeat=n - 1):
-        signs = np.array([1.0, *rest])
-        cosines = np.outer(signs, signs)
-        risk = program.risk(cosines)
-        if risk < best[1]:
-            best = (cosines, risk)
-    return *best, 2 ** (n - 1)
 
 
 def _flip(program: GramProgram, signs: Array, most: int) -> tuple[Array, float, int]:

@@ -1,4 +1,6 @@
-r"""Lower bound in d dimensions for equally frequent classes, from the first two moments of their cosines.
+r"""What is proved of the lowest risk in fewer dimensions than the optimum needs: the lower end of a bracket.
+
+Few classes on a line are enumerated. Equally frequent classes have a bound from two moments of their cosines.
 
 A Gram matrix of C unit vectors in d dimensions has A >= 0 and A o A >= 11'/d (Schoenberg): both are positive
 semidefinite. Their sums of entries say that the cosines of pairs have a mean of at least -1/(C-1) and a mean square of
@@ -19,17 +21,58 @@ docs/theory/certificates.md.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.optimize import brentq
 
 from optgeom._numerics import EPS, Array
+from optgeom.inputs.classes import ClassDistribution
+from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
+from optgeom.programs.gram_program import GramProgram
 
+ENUMERATED = 12  # rows up to which all signs are tried: 2048 evaluations
 MESH = 1.25  # ratio of neighbouring distances from the points of contact
 CLOSEST = 1e-8  # of them: the parabola is quadratic in the distance there
 NEAREST = 1e-6  # distance of the point of contact from both ends
+
+
+def least_risk(classes: ClassDistribution, loss: Loss, dim: int) -> float:
+    """Lower bound on the risk in `dim` dimensions that only so few dimensions have; -inf where none is known.
+
+    In one dimension with few classes it is the least risk itself; equally frequent classes have `pair_bound`.
+    """
+    program = ClassMeanProgram.build(classes, loss, grouped=False).merged()
+    if all_are_tried(program.sizes.size, dim):
+        return best_signs(program)[1]
+    return pair_bound(ClassMeanProgram.build(classes, loss), dim)
+
+
+def all_are_tried(rows: int, dim: int) -> bool:
+    """Whether there are so few geometries that `best_signs` is the optimum."""
+    return dim == 1 and rows <= ENUMERATED
+
+
+def best_signs(program: GramProgram) -> tuple[Array, float, int]:
+    """Best Gram matrix of one column among all 2^(n-1), its risk, and the number of evaluations."""
+    n = len(program.sizes)
+    best = (np.ones((n, n)), np.inf)
+    for rest in itertools.product((1.0, -1.0), repeat=n - 1):
+        signs = np.array([1.0, *rest])
+        cosines = np.outer(signs, signs)
+        risk = program.risk(cosines)
+        if risk < best[1]:
+            best = (cosines, risk)
+    return *best, 2 ** (n - 1)
+
+
+def refusal(dim: int, needed: int, width: float) -> str:
+    """Why an answer in fewer dimensions than the optimum needs is not certified."""
+    few = "one dimension is" if dim == 1 else f"{dim} dimensions are"
+    answer = "a bracket" if width > 0 else "the lowest there, not that optimum"
+    return f"{few} fewer than the {needed} of the optimum: the answer is {answer}"
 
 
 def pair_bound(program: ClassMeanProgram, dim: int) -> float:

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import linprog, minimize
 
 import optgeom as og
-from optgeom.certificates.pair_bound import pair_bound
+from optgeom.certificates.few_dimensions import pair_bound
 from optgeom.programs.class_mean import ClassMeanProgram
 
 LOSSES = {
