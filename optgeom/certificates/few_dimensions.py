@@ -1,7 +1,6 @@
-r"""Lower bounds in d dimensions, fewer than the optimum needs: signs on a line, and equally frequent classes.
+r"""What is proved of the lowest risk in fewer dimensions than the optimum needs: the lower end of a bracket.
 
-In one dimension every row is 1 or -1, and few rows are enumerated, 2^(n-1) patterns up to a common sign. In more, for
-equally frequent classes, the first two moments of their cosines give a bound.
+Few classes on a line are enumerated. Equally frequent classes have a bound from two moments of their cosines.
 
 A Gram matrix of C unit vectors in d dimensions has A >= 0 and A o A >= 11'/d (Schoenberg): both are positive
 semidefinite. Their sums of entries say that the cosines of pairs have a mean of at least -1/(C-1) and a mean square of
@@ -10,8 +9,9 @@ is at least the mean over its pairs of phi(cosine), phi(x) = F with every pair a
 
     F(A) >= min E phi(X)    over X in [-1, 1] of such moments,
 
-whose dual is a parabola below phi. The best one touches phi at -1 and at b = 1 - (1 - y)/(1 + a), a and y the two
-moments. It is checked against phi on a mesh, and lowered by what it is too high: any parabola is a proof.
+whose dual is a parabola below phi. The best one touches phi, from below, in the atoms of the extreme law: -1 and one
+inside where the third derivative of phi is positive, one inside and 1 where it is negative, else both ends and one
+inside. It is checked against phi on a mesh, and lowered by what it is too high: any parabola is a proof.
 
 References
 ----------
@@ -22,22 +22,57 @@ docs/theory/certificates.md.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from scipy.optimize import brentq
 
 from optgeom._numerics import EPS, Array
+from optgeom.inputs.classes import ClassDistribution
+from optgeom.losses.base import Loss
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.programs.gram_program import GramProgram
 
-if TYPE_CHECKING:
-    from optgeom.inputs.classes import ClassDistribution
-    from optgeom.losses.base import Loss
-
-ENUMERATED = 12  # rows up to which all patterns of signs are tried: 2048 evaluations
+ENUMERATED = 12  # rows up to which all signs are tried: 2048 evaluations
 MESH = 1.25  # ratio of neighbouring distances from the points of contact
 CLOSEST = 1e-8  # of them: the parabola is quadratic in the distance there
-CONTACTS = 8  # points of contact tried where the best parabola is not below phi
+NEAREST = 1e-6  # distance of the point of contact from both ends
+
+
+def least_risk(classes: ClassDistribution, loss: Loss, dim: int) -> float:
+    """Lower bound on the risk in `dim` dimensions that only so few dimensions have; -inf where none is known.
+
+    In one dimension with few classes it is the least risk itself; equally frequent classes have `pair_bound`.
+    """
+    program = ClassMeanProgram.build(classes, loss, grouped=False).merged()
+    if all_are_tried(program.sizes.size, dim):
+        return best_signs(program)[1]
+    return pair_bound(ClassMeanProgram.build(classes, loss), dim)
+
+
+def all_are_tried(rows: int, dim: int) -> bool:
+    """Whether there are so few geometries that `best_signs` is the optimum."""
+    return dim == 1 and rows <= ENUMERATED
+
+
+def best_signs(program: GramProgram) -> tuple[Array, float, int]:
+    """Best Gram matrix of one column among all 2^(n-1), its risk, and the number of evaluations."""
+    n = len(program.sizes)
+    best = (np.ones((n, n)), np.inf)
+    for rest in itertools.product((1.0, -1.0), repeat=n - 1):
+        signs = np.array([1.0, *rest])
+        cosines = np.outer(signs, signs)
+        risk = program.risk(cosines)
+        if risk < best[1]:
+            best = (cosines, risk)
+    return *best, 2 ** (n - 1)
+
+
+def refusal(dim: int, needed: int, width: float) -> str:
+    """Why an answer in fewer dimensions than the optimum needs is not certified."""
+    few = "one dimension is" if dim == 1 else f"{dim} dimensions are"
+    answer = "a bracket" if width > 0 else "the lowest there, not that optimum"
+    return f"{few} fewer than the {needed} of the optimum: the answer is {answer}"
 
 
 def pair_bound(program: ClassMeanProgram, dim: int) -> float:
@@ -54,67 +89,55 @@ def pair_bound(program: ClassMeanProgram, dim: int) -> float:
         return -np.inf
     number = program.num_classes
     mean, square = -1 / (number - 1), (number / dim - 1) / (number - 1)
-    contact = 1 - (1 - square) / (1 + mean)
     best = -np.inf
-    for where in np.linspace(contact, -1.0, CONTACTS, endpoint=False):
-        bound, excess = _parabola(program, float(where), mean, square)
-        best = max(best, float(bound))
-        if excess <= 0:  # below phi as it is, and the others are worse
+    for end, contact in _contacts(program, mean, square):
+        bound, excess = _lowered(program, end, contact, mean, square)
+        best = max(best, bound)
+        if excess <= 0:  # below phi as it is: this is the best
             break
     return best
 
 
-def is_proved(rows: int, dim: int) -> bool:
-    """Whether `least_on_line` settles it: one dimension, and patterns few enough to try all."""
-    return dim == 1 and rows <= ENUMERATED
+def _contacts(program: ClassMeanProgram, mean: float, square: float) -> Iterator[tuple[float, float]]:
+    """End, and point inside, where the parabola touches phi."""
+    for end in (-1.0, 1.0):
+        # The other atom of the law with these moments that has one at this end.
+        yield end, float(np.clip((end * mean - square) / (end - mean), -1 + NEAREST, 1 - NEAREST))
+
+    def above(contact: float) -> float:
+        """How far the parabola that touches at -1 and at `contact` is above phi at 1."""
+        height, slope = _phi(program, np.array([-1.0, contact, 1.0]))
+        return float(_parabola(-1.0, contact, height[0], height[1], slope[1])[0](np.array(1.0)) - height[2])
+
+    low, high = -1 + NEAREST, 1 - NEAREST
+    if above(low) < 0 < above(high):
+        yield -1.0, float(brentq(above, low, high, xtol=1e-14))
 
 
-def least_on_line(program: GramProgram) -> tuple[Array, float, int]:
-    """The best Gram matrix of signs, its risk, and the number of evaluations: every pattern is tried."""
-    n = len(program.sizes)
-    best = (np.ones((n, n)), np.inf)
-    for rest in itertools.product((1.0, -1.0), repeat=n - 1):
-        signs = np.array([1.0, *rest])
-        cosines = np.outer(signs, signs)
-        risk = program.risk(cosines)
-        if risk < best[1]:
-            best = (cosines, risk)
-    return *best, 2 ** (n - 1)
+def _parabola(
+    end: float, contact: float, at_end: float, at_contact: float, slope: float
+) -> tuple[Callable[[Array], Array], float, float]:
+    """The parabola through phi at one end that touches it at `contact`, and its coefficients of x and x^2."""
+    run = end - contact
+    curvature = (at_end - at_contact - slope * run) / run**2
+
+    def parabola(x: Array) -> Array:
+        return np.asarray(at_contact + (x - contact) * (slope + curvature * (x - contact)))
+
+    return parabola, slope - 2 * curvature * contact, curvature
 
 
-def least_risk(classes: ClassDistribution, loss: Loss, dim: int) -> float:
-    """Lower bound on the risk in `dim` dimensions that only so few dimensions have; -inf where none is known.
-
-    In one dimension with few classes it is the least risk itself; equally frequent classes have `pair_bound`.
-    """
-    program = ClassMeanProgram.build(classes, loss, grouped=False).merged()
-    if is_proved(program.sizes.size, dim):
-        return least_on_line(program)[1]
-    return pair_bound(ClassMeanProgram.build(classes, loss), dim)
-
-
-def refusal(dim: int, needed: int, width: float) -> str:
-    """Why an answer in fewer dimensions than the optimum needs is not certified."""
-    answer = "a bracket" if width > 0 else f"the lowest in {dim}, not that optimum"
-    return f"{dim} dimensions are fewer than the {needed} of the optimum: the answer is {answer}"
-
-
-def _parabola(program: ClassMeanProgram, contact: float, mean: float, square: float) -> tuple[float, float]:
-    """The bound of the parabola that touches phi at -1 and, from below, at `contact`; how far it had to be lowered."""
+def _lowered(program: ClassMeanProgram, end: float, contact: float, mean: float, square: float) -> tuple[float, float]:
+    """The bound of the parabola that touches phi at `end` and `contact`, and how far it had to be lowered."""
     distances = CLOSEST * MESH ** np.arange(int(np.log(2 / CLOSEST) / np.log(MESH)) + 1)
-    mesh = np.unique(np.concatenate([[-1.0, contact, 1.0], -1 + distances, contact + distances, contact - distances]))
+    near = [-1 + distances, 1 - distances, contact + distances, contact - distances]
+    mesh = np.unique(np.concatenate([[-1.0, contact, 1.0], *near]))
     mesh = mesh[(mesh >= -1) & (mesh <= 1)]
     height, slope = _phi(program, mesh)
     here = int(np.searchsorted(mesh, contact))
-    rise, run = height[here] - height[0], contact + 1
-    curvature = (slope[here] - rise / run) / run
-    linear = slope[here] - 2 * curvature * contact
+    parabola, linear, curvature = _parabola(end, contact, height[0 if end < 0 else -1], height[here], slope[here])
     if not (curvature >= 0 and linear >= 0):  # the moments are bounded from below only
         return -np.inf, np.inf
-
-    def parabola(x: Array) -> Array:
-        return np.asarray(height[here] + (x - contact) * (slope[here] + curvature * (x - contact)))
-
     # phi lies above its tangents, and minus the parabola above its chords: between two points of the mesh the
     # difference is least at one of them, or where their tangents meet.
     left, right = mesh[:-1], mesh[1:]
@@ -124,7 +147,7 @@ def _parabola(program: ClassMeanProgram, contact: float, mean: float, square: fl
     meet = np.clip(np.where(bends, -offset / np.where(bends, turn, 1.0), left), left, right)
     tangents = np.minimum(height[:-1] + slope[:-1] * (meet - left), height[1:] + slope[1:] * (meet - right))
     least = min(float(np.min(height - parabola(mesh))), float(np.min(tangents - parabola(meet))))
-    rounding = 8 * EPS * (1 + float(np.max(np.abs(height[: here + 1]))))
+    rounding = 8 * EPS * (1 + float(np.max(np.abs(height))))
     bound = float(parabola(np.array(mean))) + curvature * (square - mean**2)
     return bound + min(least, 0.0) - rounding, -least - rounding
 

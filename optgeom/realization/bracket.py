@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from optgeom._numerics import Array, logsumexp_rows
-from optgeom.certificates import few_dimensions
+from optgeom.certificates.few_dimensions import all_are_tried, best_signs
 from optgeom.errors import InvalidInputError
 from optgeom.programs.weighted import WeightedProgram
 from optgeom.realization import euclidean
@@ -40,10 +40,10 @@ def loss_of(weights: Weights, temperature: float, similarity: str, points: Array
 
 def least_on_sphere(weights: Weights, temperature: float, dim: int) -> float:
     """The least loss of unit rows in `dim` dimensions, where it is proved: few samples on a line. Else -inf."""
-    if not few_dimensions.is_proved(weights.n, dim):
+    if not all_are_tried(weights.n, dim):
         return -np.inf
     rows, count = _apart(weights)
-    return few_dimensions.least_on_line(_program(weights, temperature, rows, count))[1]
+    return best_signs(_program(weights, temperature, rows, count))[1]
 
 
 def _program(weights: Weights, temperature: float, rows: Array, count: Array) -> WeightedProgram:

@@ -79,7 +79,7 @@ def best_in_dimension(optimum: SamplingOptimum, dimension: int) -> Bracket:
             best, name, gram = risk, start, reached
     together = np.ones((point_set.n, point_set.n))
     reached, risk = together, program.risk(together)
-    if point_set.n <= SMALL:
+    if point_set.n <= SMALL or size == 1:
         reached, risk, _ = best_found(program, optimum.cosines, size)
     if risk < best:
         best, name, gram = risk, "one point" if reached is together else "search", reached

@@ -2,7 +2,7 @@ r"""Embedding dimension below the rank of the optimum: a bracket, honestly not a
 
 The rank constraint makes the program non-convex (an open problem in the literature). Factors with exactly d columns are
 minimised from several starts; the best risk found is the upper end of the bracket. The lower end is the certified risk
-without the constraint, or `least_risk` where that is higher.
+without the constraint, or `certificates.few_dimensions.least_risk` where that is higher.
 
 Small problems are minimised to second order (`low_rank.local_minimum`). Large ones are flat along many directions, and
 the Newton systems there take thousands of products each: a quasi-Newton method gets as low in a twentieth of the time,
@@ -60,8 +60,8 @@ def _best_reached(program: GramProgram, first: Array, rng: np.random.Generator) 
         return quasi_newton(program, first)
     dim, steps, starts = first.shape[1], 0, [first]
     if len(first) <= SMALL:
-        screened, steps = _screen(_cheap(program, first), first, rng)
-        starts += [points_of(cosines, dim) for cosines in screened]
+        low, steps = _screen(_cheap(program, first), first, rng)
+        starts += [points_of(cosines, dim) for cosines in low]
     else:
         starts += list(rng.standard_normal((int(np.clip(START_BUDGET // first.size, 1, MOST_STARTS)), *first.shape)))
     minima = [local_minimum(program, _unit(start), *ACCURATE) for start in starts]

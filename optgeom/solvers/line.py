@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from optgeom._numerics import Array, Square
-from optgeom.certificates.few_dimensions import ENUMERATED, least_on_line
+from optgeom.certificates.few_dimensions import all_are_tried, best_signs
 from optgeom.programs.gram_program import GramProgram
 
 STARTS = 20  # of the search beyond
@@ -20,11 +20,11 @@ BUDGET = 2e8  # entries evaluated by that search, about a second
 def best_on_line(program: GramProgram, relaxed: Square) -> tuple[Array, float, int]:
     """Best Gram matrix of one column, its risk, and the number of evaluations.
 
-    The risk is the least there is up to `ENUMERATED` rows. `relaxed` is the optimum without the constraint.
+    The risk is the least there is where `all_are_tried`. `relaxed` is the optimum without the constraint.
     """
     n = len(relaxed)
-    if n <= ENUMERATED:
-        return least_on_line(program)
+    if all_are_tried(n, 1):
+        return best_signs(program)
     rng = np.random.default_rng(0)
     leading = np.linalg.eigh(relaxed)[1][:, -1]
     starts = [np.ones(n), np.where(leading < 0, -1.0, 1.0), *rng.choice([-1.0, 1.0], (STARTS, n))]

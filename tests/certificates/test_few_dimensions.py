@@ -71,7 +71,7 @@ def test_the_parabola_is_the_best_of_a_linear_program(classes: int, dim: int, lo
     ).fun
     bound = pair_bound(program, dim)
     assert bound <= least + 1e-9
-    assert bound >= least - 0.05 * abs(least)
+    assert bound >= least - 1e-5
 
 
 def test_the_bracket_takes_the_better_bound() -> None:
@@ -80,9 +80,9 @@ def test_the_bracket_takes_the_better_bound() -> None:
     assert geometry.bracket is not None and geometry.relaxed is not None
     assert geometry.bracket[0] == pair_bound(equal(8, loss), 4) > geometry.relaxed.certificate.lower_bound
     assert geometry.bracket[1] - geometry.bracket[0] < 1e-8
-    warm = og.solve(og.ClassDistribution.from_counts([7] * 8), og.SupCon(2.0), dim=4)
-    assert warm.bracket is not None and warm.relaxed is not None
-    assert warm.bracket[0] == warm.relaxed.certificate.lower_bound > pair_bound(equal(8, og.SupCon(2.0)), 4)
+    linear = og.InfoNCE(0.5, negatives=1, alpha=0.0)
+    flat = og.solve(og.ClassDistribution.from_counts([7] * 8), linear, dim=4)
+    assert flat.certificate.lower_bound >= pair_bound(equal(8, linear), 4)
 
 
 def test_unequal_classes_have_no_such_bound() -> None:
@@ -95,8 +95,7 @@ def test_one_dimension_closes_the_bracket(tmp_path) -> None:
     geometry = og.solve(og.ClassDistribution.from_counts([50, 20, 9, 4, 2]), og.SupCon(0.1), dim=1)
     assert geometry.bracket == (geometry.risk, geometry.risk)
     assert not geometry.certified
-    assert (
-        geometry.certificate.reason is not None and "the lowest in 1, not that optimum" in geometry.certificate.reason
-    )
+    why = "one dimension is fewer than the 4 of the optimum: the answer is the lowest there, not that optimum"
+    assert geometry.certificate.reason == why
     geometry.save(tmp_path / "line.npz")
     assert og.Geometry.load(tmp_path / "line.npz").bracket == geometry.bracket

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import logsumexp
 
 import optgeom as og
 from optgeom.errors import InvalidInputError, NotCertifiedError
@@ -148,3 +150,21 @@ def test_not_certified_carries_the_optimum():
 def test_refusals(options, message):
     with pytest.raises(InvalidInputError, match=message):
         og.recover(**options)
+
+
+@pytest.mark.parametrize(("dim", "temperature"), [(1, 0.5), (2, 0.1), (3, 0.1)])
+def test_few_points_are_mapped_as_low_as_by_many_restarts(dim, temperature):
+    """Two slices of four points, where a few descents miss the best map."""
+    found = og.recover(fixed=1, temperature=temperature, slices=2, per_slice=4, dim=dim)
+    points = found.optimum.point_set
+    shares, masses = points.rows, points.program(temperature, 0.0).masses
+
+    def loss(flat):
+        rows = flat.reshape(points.n, dim)
+        rows = rows / np.linalg.norm(rows, axis=1)[:, None]
+        scaled = rows @ rows.T / temperature
+        return float(np.mean(logsumexp(scaled, b=masses, axis=1) - (shares * scaled).sum(axis=1)))
+
+    starts = np.random.default_rng(0).standard_normal((15, points.n * dim))
+    reached = [loss(start) if dim == 1 else minimize(loss, start, method="L-BFGS-B").fun for start in starts]
+    assert found.in_dimension.best <= min(*reached, loss(np.ones(points.n * dim))) + 1e-7
