@@ -139,6 +139,17 @@ def risk_of_products(products: Array, classes: ClassDistribution, loss: Loss) ->
     return float(np.sum(np.where(rows.anchor_weight > 0, rows.anchor_weight * rows.value(t), 0.0)))
 
 
+def measures_slack(geometry: Geometry) -> bool:
+    """Whether risks above the optimum can be given as shares of the loss range.
+
+    It takes a certified optimum, a loss that was kept, and a collapsed geometry that is worse than the optimum.
+    """
+    if geometry.bracket is not None or not geometry.certificate.certified or not geometry.loss.gives:
+        return False
+    collapsed = risk_of_products(np.ones((geometry.num_classes, geometry.num_classes)), geometry.classes, geometry.loss)
+    return collapsed - geometry.risk > geometry.certificate.gap
+
+
 def own_excess(
     geometry: Geometry, places: npt.NDArray[np.intp], deviations: Deviations, beyond: npt.NDArray[np.bool_]
 ) -> Array | None:
@@ -157,7 +168,7 @@ def own_excess(
     beyond : (C, C) bool
         Pairs that are off by more than the tolerance.
     """
-    if geometry.bracket is not None or not geometry.certificate.certified or not geometry.loss.gives:
+    if not measures_slack(geometry):
         return None
     costs = np.full(deviations.low.shape, np.nan)
     first, second = np.nonzero(np.triu(beyond, 1))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from optgeom._numerics import Array, arccos_clipped, freeze
 from optgeom.collapse.paired_optimum import PairedOptimum
 from optgeom.collapse.ranges import ranges, slack_needed
+from optgeom.embeddings.statistics.excess_risk import measures_slack
 from optgeom.geometry import Geometry
 
 # Pairs that are solved exactly, for up to `FEW_CLASSES` and beyond: a validation is to take at most 1.5 times as long
@@ -80,7 +81,7 @@ def pair_ranges(
     PairRanges or None
         None without an excess, a certified optimum, or a loss that was kept.
     """
-    if excess is None or geometry.bracket is not None or not geometry.certificate.certified or not geometry.loss.gives:
+    if excess is None or not measures_slack(geometry):
         return None
     optimum = PairedOptimum(geometry)
     share, tolerance = max(excess, SMALLEST_EXCESS), max(tolerance_deg, SMALLEST_TOLERANCE)
