@@ -187,3 +187,32 @@ def test_weights_need_classes_and_numbers() -> None:
     pairs = og.InfoNCE(0.5, 2, anchor_weights="balanced").torch_module(classes=CLASSES)
     with pytest.raises(InvalidInputError, match="`negatives` must be drawn from the batch for weights per class"):
         pairs(torch.randn(4, 2, 3), torch.tensor([0, 1, 2, 0]), negatives=torch.randn(4, 2, 3))
+    temperatures = og.SupCon(0.5, 8, **CASES["temperatures"]).class_values(CLASSES)
+    with pytest.raises(InvalidInputError, match="`base_temperature` needs one temperature for all classes"):
+        SupConLoss(0.5, base_temperature=0.07, weights=temperatures)
+
+
+def angles(gram_matrix: np.ndarray) -> np.ndarray:
+    return np.asarray(np.degrees(np.arccos(np.clip(gram_matrix[np.triu_indices(3, 1)], -1, 1))))
+
+
+@pytest.mark.parametrize("case", ["both", "batch-average", "temperatures"])
+def test_exact_training_ends_at_the_optimum(case: str) -> None:
+    from optgeom.training.population import train_population
+
+    loss = og.SupCon(0.5, 16, **CASES[case])
+    geometry = og.solve(CLASSES, loss)
+    run = train_population(CLASSES, loss)
+    assert angles(run.gram) == pytest.approx(angles(np.array(geometry.gram)), abs=1e-3)
+
+
+@pytest.mark.parametrize("case", ["both", "batch-average"])
+def test_training_on_batches_ends_at_the_weighted_optimum(case: str) -> None:
+    from optgeom.training.features import train_features
+    from optgeom.training.settings import Settings
+
+    loss = og.SupCon(0.5, 32, **CASES[case])
+    geometry, plain = og.solve(CLASSES, loss), og.solve(CLASSES, og.SupCon(0.5, 32))
+    assert np.abs(angles(np.array(geometry.gram)) - angles(np.array(plain.gram))).max() > 10
+    run = train_features(CLASSES, loss, settings=Settings(steps=2000, learning_rate=0.03))
+    assert np.abs(angles(run.gram) - angles(np.array(geometry.gram))).max() < 3
