@@ -216,3 +216,24 @@ def test_training_on_batches_ends_at_the_weighted_optimum(case: str) -> None:
     assert np.abs(angles(np.array(geometry.gram)) - angles(np.array(plain.gram))).max() > 10
     run = train_features(CLASSES, loss, settings=Settings(steps=2000, learning_rate=0.03))
     assert np.abs(angles(run.gram) - angles(np.array(geometry.gram))).max() < 3
+
+
+@pytest.mark.parametrize("case", ["anchors", "temperatures"])
+def test_encoders_train_with_weights_by_name(case: str) -> None:
+    from optgeom.training.data import LabelledData
+    from optgeom.training.encoder import train_encoder
+    from optgeom.training.settings import Settings
+
+    rng = np.random.default_rng(0)
+    counts = {"c": 300, "a": 100, "b": 30}  # not in the order of the classes
+    inputs = [
+        4 * np.eye(10)[place] + 0.3 * rng.normal(size=(number, 10)) for place, number in enumerate(counts.values())
+    ]
+    labels = np.repeat(list(counts), list(counts.values()))
+    data = LabelledData.from_arrays(np.concatenate(inputs), labels)
+    loss = og.SupCon(0.5, 64, **CASES[case])
+    run = train_encoder(data, loss, settings=Settings(steps=300, learning_rate=2e-3))
+    assert run.geometry.names == ("a", "b", "c")
+    assert np.abs(angles(run.gram) - angles(np.array(run.geometry.gram))).max() < 3
+    plain = og.solve(run.geometry.classes, og.SupCon(0.5, 64))
+    assert np.abs(angles(run.gram) - angles(np.array(plain.gram))).max() > 4
