@@ -245,6 +245,8 @@ def _sampler_line(loss: Loss) -> Line:
 def _option_line(loss: Loss, option: Option) -> Line:
     search = option.search
     assert search is not None
+    if option.name == "temperature":
+        loss.require_shared_temperature(option.name)
     preferred = f"the {search.end} {search.noun}"
 
     def at(value: float) -> tuple[float, Loss]:

@@ -221,7 +221,7 @@ def _scale(loss: Loss | None, base_temperature: float | None) -> float:
         raise InvalidInputError(
             "`base_temperature` needs a loss; got none (values are multiplied by its temperature / base_temperature)"
         )
-    return loss.temperature / _checks.real(
+    return loss.require_shared_temperature("base_temperature") / _checks.real(
         "base_temperature", base_temperature, above=0.0, hint="SupContrast uses 0.07"
     )
 
@@ -247,7 +247,7 @@ def _judged(
         None if values.bracket is None else values.bracket[0],
         values.unlimited_value,
     )
-    temperature = loss.temperature if loss is not None and base is None else None
+    temperature = loss.shared_temperature if loss is not None and base is None else None
     sentence = verdict(observed, marks, equal_within, temperature)
     return dataclasses.replace(values, observed=observed, verdict=sentence)
 

@@ -104,7 +104,9 @@ class Relaxation:
         _checks.real("learning_rate", learning_rate, above=0.0)
         scale = 1.0
         if base_temperature is not None:
-            scale = self.geometry.loss.temperature / _checks.real("base_temperature", base_temperature, above=0.0)
+            scale = self.geometry.loss.require_shared_temperature("base_temperature") / _checks.real(
+                "base_temperature", base_temperature, above=0.0
+            )
         if self.kernel == "network":
             return 1.0 / (_checks.real("kappa", kappa, above=0.0) * self.slowest * learning_rate * scale)
         if samples is None:

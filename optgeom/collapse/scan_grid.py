@@ -308,7 +308,8 @@ def build_grid(
 
 def _check_parameters(loss: Loss, values: dict[str, list[Any]]) -> None:
     """Refuse axes that the loss lacks, and values that it takes with no other parameters."""
-    fields = [part.name for part in dataclasses.fields(loss)]  # type: ignore[arg-type]
+    parts = sorted(dataclasses.fields(loss), key=lambda part: bool(part.kw_only))  # type: ignore[arg-type]
+    fields = [part.name for part in parts]
     foreign = [name for name in values if name not in fields]
     if foreign:
         known = ", ".join((*CLASS_AXES, "num_classes"))

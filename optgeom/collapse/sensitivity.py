@@ -90,6 +90,8 @@ def sensitivity(classes: ClassDistribution, loss: Loss, *, to: str | int = "temp
 def _to_parameter(classes: ClassDistribution, loss: Loss, name: str) -> Sensitivity:
     smooth = tuple(option.name for option in loss.options() if option.kind == "real")
     _checks.choice("to", name, smooth)
+    if name == "temperature":
+        loss.require_shared_temperature(name)
     value = _checks.real(name, getattr(loss, name), above=0.0, hint="the derivative is in its logarithm")
     geometry = _spread(classes, loss)
     program = ClassMeanProgram.build(classes, loss)

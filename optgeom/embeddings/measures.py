@@ -110,7 +110,7 @@ class Embedding:
         # itself, which says nothing.
         means = None if sample.whole else np.where((moments.counts > 1)[:, None], self.means, math.nan)
         loss = self.reference.loss
-        temperature = None if loss is None else loss.temperature
+        temperature = None if loss is None else loss.shared_temperature
         return sample_metrics(
             sample.rows,
             sample.codes,

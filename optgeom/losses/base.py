@@ -95,6 +95,19 @@ class Loss(ABC):
         """(G,) temperature of the anchors of each group."""
         return np.full(groups.sizes.size, float(self.temperature))
 
+    @property
+    def shared_temperature(self) -> float | None:
+        """The temperature of all anchors; None where classes have temperatures of their own."""
+        return self.temperature
+
+    def require_shared_temperature(self, parameter: str) -> float:
+        """The temperature of all anchors; raises `InvalidInputError` where `parameter` needs it and there is none."""
+        if self.shared_temperature is None:
+            raise InvalidInputError(
+                f"`{parameter}` needs one temperature for all classes; got `class_temperatures` (leave one out)"
+            )
+        return self.shared_temperature
+
     def coincident(self, groups: ClassGroups) -> npt.NDArray[np.bool_]:
         """(G,) groups whose classes carry no anchor weight, hence coincide exactly at the optimum."""
         return np.zeros(groups.sizes.size, dtype=np.bool_)

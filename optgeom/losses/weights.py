@@ -310,6 +310,10 @@ class ClassWeighted(Loss):
         self._refuse_unresolved(class_temperatures=self.class_temperatures)
         return super().temperatures(groups)
 
+    @property
+    def shared_temperature(self) -> float | None:
+        return self.temperature if self.class_temperatures is None else None
+
     def row_weights(self, groups: ClassGroups) -> RowWeights:
         """Weights of the rows of these groups."""
         lam, number = groups.proportions, groups.sizes.size

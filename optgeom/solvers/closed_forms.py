@@ -49,13 +49,14 @@ def total_collapse(program: ClassMeanProgram) -> Array | None:
     """Majority on one side, all others on the other, where that is not plainly wrong; None otherwise.
 
     Optimal iff Z = G' - Diag(nu) is positive semidefinite there, which the certificate decides. Needed already for its
-    diagonal: each minority class must be pushed away by the majority more than by all other minorities. Without
-    weights the majority then has half of the anchors; with them, its negatives may do instead.
+    diagonal: each minority class must be pushed away by the majority more than by all other minorities. With negatives
+    from all classes the majority then has half of the anchors.
     """
     anchor = program.sizes * program.rows.anchor_weight
     majority = int(np.argmax(program.groups.proportions))
-    weighted = anchor[majority] != program.groups.proportions[majority]
-    if program.sizes[majority] != 1 or (anchor[majority] < 0.5 * float(anchor.sum()) and not weighted):
+    if program.sizes[majority] != 1:
+        return None
+    if "uniform-negatives" in program.gives and anchor[majority] < 0.5 * float(anchor.sum()):
         return None
     side = np.where(np.arange(anchor.size) == majority, 1.0, -1.0)
     cosines = side[:, None] * side[None, :]

@@ -212,3 +212,20 @@ def test_values_of_weights_need_classes() -> None:
     )
     # Anchors of class 0 see two rows of their own, two of weight 2 and one of weight 3.
     assert values.per_anchor_collapsed == pytest.approx([math.log(9)] * 3 + [math.log(3 + 2 + 3)] * 2 + [None])
+
+
+@pytest.mark.parametrize(
+    ("question", "parameter"),
+    [
+        (lambda loss: og.loss_values(FOUR, loss, base_temperature=0.07), "base_temperature"),
+        (
+            lambda loss: og.relaxation(og.solve(FOUR, loss)).steps(learning_rate=0.1, base_temperature=0.07),
+            "base_temperature",
+        ),
+        (lambda loss: og.sensitivity(FOUR, loss), "temperature"),
+        (lambda loss: og.design(FOUR, loss, "temperature"), "temperature"),
+    ],
+)
+def test_one_temperature_is_needed(question: Any, parameter: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"`{parameter}` needs one temperature for all classes"):
+        question(og.SupCon(0.5, **MIXED))

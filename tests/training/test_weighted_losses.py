@@ -187,3 +187,53 @@ def test_weights_need_classes_and_numbers() -> None:
     pairs = og.InfoNCE(0.5, 2, anchor_weights="balanced").torch_module(classes=CLASSES)
     with pytest.raises(InvalidInputError, match="`negatives` must be drawn from the batch for weights per class"):
         pairs(torch.randn(4, 2, 3), torch.tensor([0, 1, 2, 0]), negatives=torch.randn(4, 2, 3))
+    temperatures = og.SupCon(0.5, 8, **CASES["temperatures"]).class_values(CLASSES)
+    with pytest.raises(InvalidInputError, match="`base_temperature` needs one temperature for all classes"):
+        SupConLoss(0.5, base_temperature=0.07, weights=temperatures)
+
+
+def angles(gram_matrix: np.ndarray) -> np.ndarray:
+    return np.asarray(np.degrees(np.arccos(np.clip(gram_matrix[np.triu_indices(3, 1)], -1, 1))))
+
+
+@pytest.mark.parametrize("case", ["both", "batch-average", "temperatures"])
+def test_exact_training_ends_at_the_optimum(case: str) -> None:
+    from optgeom.training.population import train_population
+
+    loss = og.SupCon(0.5, 16, **CASES[case])
+    geometry = og.solve(CLASSES, loss)
+    run = train_population(CLASSES, loss)
+    assert angles(run.gram) == pytest.approx(angles(np.array(geometry.gram)), abs=1e-3)
+
+
+@pytest.mark.parametrize("case", ["both", "batch-average"])
+def test_training_on_batches_ends_at_the_weighted_optimum(case: str) -> None:
+    from optgeom.training.features import train_features
+    from optgeom.training.settings import Settings
+
+    loss = og.SupCon(0.5, 32, **CASES[case])
+    geometry, plain = og.solve(CLASSES, loss), og.solve(CLASSES, og.SupCon(0.5, 32))
+    assert np.abs(angles(np.array(geometry.gram)) - angles(np.array(plain.gram))).max() > 10
+    run = train_features(CLASSES, loss, settings=Settings(steps=2000, learning_rate=0.03))
+    assert np.abs(angles(run.gram) - angles(np.array(geometry.gram))).max() < 3
+
+
+@pytest.mark.parametrize("case", ["anchors", "temperatures"])
+def test_encoders_train_with_weights_by_name(case: str) -> None:
+    from optgeom.training.data import LabelledData
+    from optgeom.training.encoder import train_encoder
+    from optgeom.training.settings import Settings
+
+    rng = np.random.default_rng(0)
+    counts = {"c": 300, "a": 100, "b": 30}  # not in the order of the classes
+    inputs = [
+        4 * np.eye(10)[place] + 0.3 * rng.normal(size=(number, 10)) for place, number in enumerate(counts.values())
+    ]
+    labels = np.repeat(list(counts), list(counts.values()))
+    data = LabelledData.from_arrays(np.concatenate(inputs), labels)
+    loss = og.SupCon(0.5, 64, **CASES[case])
+    run = train_encoder(data, loss, settings=Settings(steps=300, learning_rate=2e-3))
+    assert run.geometry.names == ("a", "b", "c")
+    assert np.abs(angles(run.gram) - angles(np.array(run.geometry.gram))).max() < 3
+    plain = og.solve(run.geometry.classes, og.SupCon(0.5, 64))
+    assert np.abs(angles(run.gram) - angles(np.array(plain.gram))).max() > 4

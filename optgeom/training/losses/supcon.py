@@ -61,6 +61,10 @@ class SupConLoss(ContrastiveLoss):
         if base_temperature is not None:
             hint = "SupContrast has 0.07; None for no factor"
             base_temperature = _checks.real("base_temperature", base_temperature, above=0.0, hint=hint)
+            if weights is not None and len(set(weights.temperature.tolist())) > 1:
+                raise InvalidInputError(
+                    "`base_temperature` needs one temperature for all classes; got weights with several (leave it out)"
+                )
         self.base_temperature = base_temperature
 
     def sum_and_count(
