@@ -147,7 +147,7 @@ def _limited(relaxed: Geometry, classes: ClassDistribution, loss: Loss, dim: int
                 certificate=met.certificate,
                 solver=run,
             )
-    lower = min(risk, max(relaxed.certificate.lower_bound, least_risk(classes, loss, dim)))
+    lower = float(min(risk, max(relaxed.certificate.lower_bound, least_risk(classes, loss, dim))))
     rank = min(dim, int(np.linalg.matrix_rank(cosines, tol=1e-7, hermitian=True)))
     certificate = decide(
         risk=risk,

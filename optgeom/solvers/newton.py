@@ -165,7 +165,7 @@ def solve_newton(
         best = NewtonResult(point.cosines, point.y, converged, total)
         if majorizer.exact or not converged:
             break
-        if change <= accuracy:
+        if change <= accuracy and loose <= accuracy:  # nothing changes either where a loose solution is left as it is
             break
         smallest, since = (change, 0) if change < 0.5 * smallest else (smallest, since + 1)
         if since > PATIENCE and change > 1e-10:

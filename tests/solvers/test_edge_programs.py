@@ -280,8 +280,9 @@ def test_bracket_in_the_plane_is_no_worse_than_the_polygon(count: int) -> None:
     lam = np.full(count, 1 / count)
     assert geometry.bracket is not None
     lower, upper = geometry.bracket
-    assert lower == pytest.approx(limit_risk(off_diagonal(-1 / (count - 1), count), lam, 0.5), abs=1e-12)
-    assert lower < upper <= limit_risk(polygon(count), lam, 0.5) + 1e-9
+    # Above the optimum in any number of dimensions: two have a bound of their own.
+    assert limit_risk(off_diagonal(-1 / (count - 1), count), lam, 0.5) < lower
+    assert lower <= upper <= limit_risk(polygon(count), lam, 0.5) + 1e-9
     assert upper == geometry.risk == pytest.approx(limit_risk(geometry.gram, lam, 0.5), abs=1e-12)
 
 
@@ -292,8 +293,10 @@ def test_case_25_too_few_dimensions(counts: tuple[int, ...], dim: int) -> None:
     free, geometry = og.solve(classes, loss), og.solve(classes, loss, dim=dim)
     assert (geometry.regime, geometry.dim, geometry.required_rank) == ("dimension-limited", dim, 9)
     assert not geometry.certificate.certified and not geometry.certificate.unique
-    assert geometry.bracket is not None and geometry.bracket == (free.certificate.lower_bound, geometry.risk)
-    assert geometry.bracket[0] <= free.risk < geometry.bracket[1]
+    assert geometry.bracket is not None and geometry.bracket[1] == geometry.risk > free.risk
+    assert free.certificate.lower_bound <= geometry.bracket[0] <= geometry.bracket[1]
+    if dim == 1:  # all signs were tried
+        assert geometry.bracket[0] == geometry.bracket[1]
     assert geometry.rank <= dim
     prototypes = geometry.prototypes(dim)
     assert prototypes.shape == (10, dim)
@@ -318,7 +321,7 @@ def test_case_26_enough_dimensions(dim: int) -> None:
 def test_singletons_of_a_full_batch_in_few_dimensions(dim: int) -> None:
     geometry = og.solve(counted(5, 1, 4, 3, 2, 1), og.SupConFullBatch(0.5), dim=dim)
     free = og.solve(counted(5, 1, 4, 3, 2, 1), og.SupConFullBatch(0.5))
-    assert geometry.bracket is not None and geometry.bracket[0] <= free.risk < geometry.bracket[1]
+    assert geometry.bracket is not None and geometry.bracket[0] <= geometry.bracket[1] > free.risk
     assert geometry.gram.shape == (6, 6)
     assert geometry.gram[1, 5] == pytest.approx(1.0, abs=1e-12)  # the risk is concave in where the singletons are
     assert geometry.prototypes(dim).shape == (6, dim)
