@@ -6,7 +6,7 @@ A slack of a thousandth per image of the two classes of a pair, the default of `
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,11 +22,15 @@ from optgeom.collapse.paired_optimum import PairedOptimum
 from optgeom.collapse.ranges import AGREEMENT_DEG
 
 SLACK = 1e-3
-REPEATS, RIVAL_REPEATS = 5, 3
+SIGNS = (1.0, -1.0)  # towards each other, apart
+REPEATS = 5
 FEW, MANY, SMALL = "cifar10-lt:100", "cifar100-lt:100", "zipf:4:1"
 ALL, CHOSEN, SCREENED = "all pairs", "20 distinct pairs", "screening of all pairs"
 MOST = {ALL: 1.0, CHOSEN: 10.0, SCREENED: 2.0}  # seconds
-AGAIN = 1.0  # least ratio to Clarabel
+RIVALS: dict[str, dict[str, float]] = {
+    _rivals.NAMES["CLARABEL"]: {},
+    "the same, tolerances 1e-12": {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12},
+}
 
 Problem = tuple[str, str, float, float]  # profile, what is asked, temperature, batch size
 
@@ -107,9 +111,8 @@ def render_times(rows: Sequence[Row]) -> str:
 
 
 def of_rival(effort: Effort) -> Iterator[Row]:
-    """Both ends of the closest pair, by optgeom and by two conic programs."""
+    """Both ends of the closest pair, by optgeom and by two conic programs, with default and with tight tolerances."""
     full: tuple[tuple[str, float], ...] = ((FEW, 0.1), (FEW, 0.5))
-    who = _rivals.NAMES["CLARABEL"]
     for profile, temperature in effort.plan(full, full, ((SMALL, 0.5),)):
         geometry = solved(profile, temperature, math.inf)
         if not effort.wants(geometry.num_classes):
@@ -122,14 +125,11 @@ def of_rival(effort: Effort) -> Iterator[Row]:
 
         calls: dict[str, Callable[[], Any]] = {
             OURS: partial(og.ranges, geometry, slack=SLACK, pairs=[pair]),
-            who: partial(_both_ends, program, pair, limit),
+            **{who: partial(_both_ends, program, pair, limit, options) for who, options in RIVALS.items()},
         }
         for call in calls.values():
             attempt(call)
-        repeats = {
-            OURS: effort.times(effort.plan(REPEATS, 1, 1)),
-            who: effort.times(effort.plan(RIVAL_REPEATS, 1, 1)),
-        }
+        repeats = {who: effort.times(effort.plan(REPEATS, 1, 1)) for who in calls}
         for name, turn, seconds, result in alternate(calls, repeats):
             row = partial(
                 Row, case(profile, "the closest pair", temperature, math.inf), name, geometry.num_classes, turn, seconds
@@ -139,7 +139,7 @@ def of_rival(effort: Effort) -> Iterator[Row]:
             elif name == OURS:
                 yield judged(row, result)
             else:
-                apart = max(ends_apart(optimum, pair, sign, end, room) for sign, end in zip((1.0, -1.0), result))
+                apart = max(ends_apart(optimum, pair, sign, end, room) for sign, end in zip(SIGNS, result, strict=True))
                 yield row(
                     difference=apart,
                     certified=apart <= AGREEMENT_DEG,
@@ -148,8 +148,10 @@ def of_rival(effort: Effort) -> Iterator[Row]:
                 )
 
 
-def _both_ends(program: _rivals.RowsProgram, pair: tuple[int, int], limit: float) -> list[_rivals.RangeEnd]:
-    return [_rivals.conic_end(program, pair, sign, limit, "CLARABEL") for sign in (1.0, -1.0)]
+def _both_ends(
+    program: _rivals.RowsProgram, pair: tuple[int, int], limit: float, options: Mapping[str, float]
+) -> list[_rivals.RangeEnd]:
+    return [_rivals.conic_end(program, pair, sign, limit, options) for sign in SIGNS]
 
 
 def ends_apart(optimum: PairedOptimum, pair: tuple[int, int], sign: float, end: _rivals.RangeEnd, room: float) -> float:
@@ -159,9 +161,7 @@ def ends_apart(optimum: PairedOptimum, pair: tuple[int, int], sign: float, end: 
     """
     frame = optimum.frame(*pair)
     root = np.sqrt(np.diag(end.answer.gram))
-    order = np.array(
-        [int(np.flatnonzero(frame.program.index == group)[0]) for group in range(frame.program.sizes.size)]
-    )
+    order = np.argsort(frame.program.index)  # all classes are distinct here
     cosines = (end.answer.gram / np.outer(root, root))[np.ix_(order, order)]
     path = Path(frame, sign)
     excess = path.excess(cosines)
@@ -189,13 +189,11 @@ def render_rival(rows: Sequence[Row]) -> str:
                     who,
                     _tables.timing(rival),
                     f"{ratio:.2g} x",
-                    f"> {AGAIN:g} x",
-                    _tables.yes(ours.certified and ratio > AGAIN),
                     _tables.number(ours.difference),
                     proof,
                 ]
             )
-    header = ["case", "C", OURS, "rival", "its time", "ratio", "target", "met", "ends apart (degrees)"]
+    header = ["case", "C", OURS, "rival", "its time", "ratio", "ends apart (degrees)"]
     return _tables.markdown([*header, "rival's ends apart"], lines)
 
 
@@ -211,7 +209,8 @@ TABLES = (
     Table(
         "ranges-clarabel",
         "Both ends of one pair against CVXPY + Clarabel",
-        "Newton's method from the optimum is faster than two conic programs from nothing.",
+        "Newton's method from the optimum is faster than two conic programs from nothing, and its ends are closer. "
+        "No target was set.",
         of_rival,
         render_rival,
     ),
