@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from _harness import Row
 
-PARTS = ("speed", "collapse", "scan", "realize", "scaling", "validate", "training", "growth")
+PARTS = ("speed", "collapse", "ranges", "scan", "realize", "scaling", "validate", "training", "growth")
 Plan = TypeVar("Plan")
 
 

@@ -66,6 +66,8 @@ class Determined:
         if near is None:
             return ""
         text = f"{near.closest_deg:.1f} to {near.farthest_deg:.1f}"
+        if not near.exact:
+            return f"~{text}"
         if near.certified:
             return text
         return f"{text} ({near.closest_attained_deg:.1f} to {near.farthest_attained_deg:.1f} attained)"
@@ -81,25 +83,33 @@ class Determined:
 
 
 def determine_ranges(
-    result: GramResult, kind: Literal["class", "sample"], *, slack: float, whole: bool, workers: int
+    result: GramResult,
+    kind: Literal["class", "sample"],
+    *,
+    slack: float,
+    whole: bool,
+    screen: bool = False,
+    workers: int,
 ) -> Determined:
     """The ranges of angles within the slack, and the slack at which they would be fixed."""
     import optgeom
 
     with progress_bar("near-optimal ranges") as update:
-        near = optgeom.ranges(result, slack=slack, own=not whole, workers=workers, progress=update)
+        near = optgeom.ranges(result, slack=slack, own=not whole, screen=screen, workers=workers, progress=update)
     with progress_bar("slack needed") as update:
         return Determined(kind=kind, ranges=near, needed=optgeom.slack_needed(result, workers=workers, progress=update))
 
 
-def determine(geometry: Geometry, *, slack: float | None, whole: bool, saddles: bool, workers: int) -> Determined:
+def determine(
+    geometry: Geometry, *, slack: float | None, whole: bool, screen: bool, saddles: bool, workers: int
+) -> Determined:
     """Compute what the options ask for."""
     import optgeom
     from optgeom.errors import IncompatibleError
 
     answers: dict[str, Any] = {}
     if slack is not None:
-        determined = determine_ranges(geometry, "class", slack=slack, whole=whole, workers=workers)
+        determined = determine_ranges(geometry, "class", slack=slack, whole=whole, screen=screen, workers=workers)
         answers |= {"ranges": determined.ranges, "needed": determined.needed}
         try:
             answers["free"] = optgeom.relaxation(geometry, kernel="free")
@@ -157,16 +167,19 @@ def _slack_lines(kind: str, ranges: Ranges, needed: SlackNeeded) -> Iterable[tup
     of_pair = {"class": "per image of the two classes of a pair", "sample": "per sample of a pair"}
     of_all = {"class": "of all images", "sample": "of all samples"}
     whose = (of_pair if ranges.own else of_all)[kind]
+    solved = [pair for pair in ranges.pairs if pair.exact]
     yield (
         "Slack",
         f"{_share(ranges.slack)} of the way from optimal to collapsed ({ranges.loss_range:.4g}), {whose}: "
-        f"{len(ranges.determined)} of {len(ranges)} angles are determined to {ranges.tolerance_deg:g} degrees",
+        f"{len(ranges.determined)} of {len(solved)} angles are determined to {ranges.tolerance_deg:g} degrees",
     )
-    open_pairs = sum(not pair.certified for pair in ranges.pairs)
+    if len(solved) < len(ranges):
+        yield "Screened", f"{len(ranges) - len(solved)} further angles to second order: estimates (~), not bounds"
+    open_pairs = sum(not pair.certified for pair in solved)
     if open_pairs:
         yield (
             "Not proved",
-            f"{open_pairs} of {len(ranges)} ranges: angles beyond those that are attained are not excluded",
+            f"{open_pairs} of {len(solved)} ranges: angles beyond those that are attained are not excluded",
         )
     smallest = needed.smallest
     pair = " and ".join(short(needed.geometry.names[which]) for which in (smallest.first, smallest.second))

@@ -70,6 +70,14 @@ def solve(
             rich_help_panel=_DETERMINED,
         ),
     ] = False,
+    screen: Annotated[
+        bool,
+        typer.Option(
+            "--screen",
+            help="With --slack: estimates (~, to second order) of all other pairs, for more than 30 classes.",
+            rich_help_panel=_DETERMINED,
+        ),
+    ] = False,
     workers: Annotated[
         int, typer.Option("--workers", help="Processes that compute ranges.", rich_help_panel=_DETERMINED)
     ] = 1,
@@ -115,8 +123,9 @@ def solve(
     vectors = [("--prototypes", path) for path in prototypes or ()]
     targets = [(option, path) for option, path in (("--out", out), *vectors, ("--plot", plot)) if path is not None]
     _check_targets(targets)
-    if whole and slack is None:
-        raise UsageError("--whole goes with --slack; got no --slack (give one, such as --slack 1e-3)")
+    for option, given in (("--whole", whole), ("--screen", screen)):
+        if given and slack is None:
+            raise UsageError(f"{option} goes with --slack; got no --slack (give one, such as --slack 1e-3)")
     classes = class_options.read()
     chosen = loss_options.read()
 
@@ -133,7 +142,7 @@ def solve(
         geometry, failure, targets = error.result, error, []
     _write(geometry, targets, dim)
     margin, margin_line = _collapse_margin(classes, chosen)
-    determined = None if failure is not None else _determine(geometry, slack, whole, saddles, workers)
+    determined = None if failure is not None else _determine(geometry, slack, whole, screen, saddles, workers)
     if json_output:
         content = geometry.as_dict(full or None)
         if margin is None and margin_line is not None:
@@ -154,13 +163,15 @@ def solve(
         raise typer.Exit(ExitCode.NOT_CERTIFIED)
 
 
-def _determine(geometry: Geometry, slack: float | None, whole: bool, saddles: bool, workers: int) -> Determined | None:
+def _determine(
+    geometry: Geometry, slack: float | None, whole: bool, screen: bool, saddles: bool, workers: int
+) -> Determined | None:
     """What the loss determines, where it was asked for."""
     if slack is None and not saddles:
         return None
     from optgeom_cli.determined import determine
 
-    return determine(geometry, slack=slack, whole=whole, saddles=saddles, workers=workers)
+    return determine(geometry, slack=slack, whole=whole, screen=screen, saddles=saddles, workers=workers)
 
 
 def _collapse_margin(classes: ClassDistribution, loss: Loss) -> tuple[CollapseMargin | None, str | None]:

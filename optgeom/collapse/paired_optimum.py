@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from optgeom import _checks
-from optgeom._numerics import Array
+from optgeom._numerics import Array, arccos_clipped
 from optgeom.collapse.least_risk import Frame
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.programs.class_mean import ClassMeanProgram
@@ -90,6 +90,38 @@ class PairedOptimum:
     def pair_weight(self, first: int, second: int) -> float:
         """r_i + r_j: share of the risk that is about the images of the two classes; 1 where they have no anchors."""
         return float(self.weight[first] + self.weight[second]) or 1.0
+
+    @property
+    def pair_weights(self) -> Array:
+        """(C, C) the same for all pairs."""
+        total = self.weight[:, None] + self.weight[None, :]
+        return np.where(total > 0, total, 1.0)
+
+    def second_order_ends(self, slack: float, *, own: bool) -> tuple[Array, Array] | None:
+        """Closest and farthest angle of every pair to second order, half-width sqrt(2 slack chi) of the cosine.
+
+        Parameters
+        ----------
+        slack : float
+            Share of the loss range.
+        own : bool
+            Per image of the two classes, or of all images.
+
+        Returns
+        -------
+        tuple of (C, C), or None
+            Degrees, nan where rounding leaves no susceptibility; None where there are none.
+        """
+        chi = self.susceptibilities
+        if chi is None:
+            return None
+        room = slack * self.loss_range * (self.pair_weights if own else 1.0)
+        with np.errstate(invalid="ignore"):
+            width = np.sqrt(2 * room * chi)
+        np.fill_diagonal(width, 0.0)
+        cosines = self.cosines[np.ix_(self.program.index, self.program.index)]
+        np.fill_diagonal(cosines, 1.0)
+        return np.degrees(arccos_clipped(cosines + width)), np.degrees(arccos_clipped(cosines - width))
 
     def representatives(self, pairs: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
         """For each pair of classes, the first listed pair of the same two groups: equal classes have equal ranges."""

@@ -12,7 +12,7 @@ cost to the mean risk, while for its own images it is the whole loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,7 @@ class PairRange:
     closest_deg, farthest_deg : float
         No near-optimal geometry has a smaller, or larger, angle.
     closest_attained_deg, farthest_attained_deg : float
-        Angles of near-optimal geometries that were computed.
+        Angles of near-optimal geometries that were computed; of second-order widths the optimum alone.
     certified : bool
         The two kinds of ends agree to 0.001 degrees.
     exact : bool
@@ -200,6 +200,7 @@ def ranges(
     own: bool = True,
     pairs: Pairs | None = None,
     tolerance_deg: float = 2.0,
+    screen: bool = False,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Ranges:
@@ -221,6 +222,10 @@ def ranges(
         and the 10 that are widest to second order; of more samples the 10 closest and the 10 farthest.
     tolerance_deg : float
         A range narrower than this on both sides counts as determined (`Ranges.determined`).
+    screen : bool
+        Also every other pair, to second order (`exact` and `certified` are False): half-width sqrt(2 s chi) of the
+        cosine, chi its derivative in a force between the two. Pairs without a chi are left out: all of them where the
+        optimum loses more than one dimension, a loss has no log-sum, or there are over a thousand classes.
     workers : int
         Processes.
     progress : callable, optional
@@ -254,14 +259,16 @@ def ranges(
     optimum = PairedOptimum(geometry)
     chosen = choose_pairs(optimum, pairs)
     ends = _for_pairs(_Task(geometry, "range", slack, own), optimum, chosen, workers, progress)
-    records = tuple(_pair_range(optimum, pair, *ends[pair]) for pair in chosen)
+    records = [_pair_range(optimum, pair, *ends[pair]) for pair in chosen]
+    if screen:
+        records += _screened(optimum, slack, own, set(chosen))
     return Ranges(
         geometry=geometry,
         slack=slack,
         own=own,
         tolerance_deg=tolerance_deg,
         loss_range=optimum.loss_range,
-        pairs=records,
+        pairs=tuple(sorted(records, key=lambda pair: (pair.first, pair.second))),
     )
 
 
@@ -467,6 +474,33 @@ def _pair_range(optimum: PairedOptimum, pair: tuple[int, int], closest: End, far
         certified=agree,
         exact=True,
     )
+
+
+def _screened(optimum: PairedOptimum, slack: float, own: bool, solved: Set[tuple[int, int]]) -> list[PairRange]:
+    """All pairs that are not solved, to second order."""
+    ends = optimum.second_order_ends(slack, own=own)
+    if ends is None:
+        return []
+    closest, farthest = ends
+    records = []
+    for first, second in zip(*(side.tolist() for side in np.triu_indices(optimum.num_points, 1)), strict=True):
+        if (first, second) in solved or not math.isfinite(closest[first, second]):
+            continue
+        angle = _angle(optimum.cosine(first, second))
+        records.append(
+            PairRange(
+                first=first,
+                second=second,
+                angle_deg=angle,
+                closest_deg=float(closest[first, second]),
+                farthest_deg=float(farthest[first, second]),
+                closest_attained_deg=angle,
+                farthest_attained_deg=angle,
+                certified=False,
+                exact=False,
+            )
+        )
+    return records
 
 
 def _pair_slack(optimum: PairedOptimum, pair: tuple[int, int], excess: Excess) -> PairSlack:

@@ -34,7 +34,7 @@ PACKAGES = {"SCS": "scs", "pymanopt": "pymanopt", "pytorch": "pytorch_metric_lea
 AT_ONCE = [
     name
     for name in TABLES
-    if re.match(r"speed-(clarabel|scs|pymanopt|eigh|many)|collapse|realize|validate-(first|labels)", name)
+    if re.match(r"speed-(clarabel|scs|pymanopt|eigh|many)|collapse|ranges|realize|validate-(first|labels)", name)
 ]
 NO_CERTIFICATE = re.compile("validate|training|scan")
 

@@ -53,10 +53,23 @@ def test_an_optimum_of_one_dimension_has_no_saddles():
     assert "none: the optimum has one dimension" in text
 
 
+def test_screened_pairs_are_marked():
+    many = ("solve", "--profile", "zipf:31:0.5", "--temperature", "0.5", "--slack", "1e-4", "--screen")
+    ranges = answer(*many)["ranges"]["pairs"]
+    assert len(ranges) == 31 * 30 // 2
+    further = [pair for pair in ranges if not pair["exact"]]
+    assert 0 < len(ranges) - len(further) <= 30
+    assert not any(pair["certified"] for pair in further)
+    text = words(*many)
+    assert f"{len(further)} further angles to second order: estimates (~), not bounds" in text
+    assert "; ~" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (("--whole",), 2, "--whole goes with --slack"),
+        (("--screen",), 2, "--screen goes with --slack"),
         (("--slack", "0"), 3, "`slack` must be > 0"),
         (("--slack", "1e-3", "--dim", "2"), 2, "`geometry` must be an optimum without a limit of dimension"),
     ],

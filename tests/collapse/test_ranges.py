@@ -318,6 +318,41 @@ def test_names_and_records():
     }
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_screened_widths_are_those_of_exact_ranges_at_tiny_slack(own):
+    geometry = og.solve(LONG_TAIL, og.SupCon(temperature=0.5))
+    near = og.ranges(geometry, slack=1e-8, own=own, pairs=[(0, 1)], screen=True)
+    exact = og.ranges(geometry, slack=1e-8, own=own)
+    assert [(pair.first, pair.second) for pair in near.pairs] == [(pair.first, pair.second) for pair in exact.pairs]
+    assert [pair.exact for pair in near.pairs] == [True] + 5 * [False]
+    for estimate, truth in zip(near.pairs[1:], exact.pairs[1:], strict=True):
+        assert not estimate.certified and truth.certified
+        for end in ("closest_deg", "farthest_deg"):
+            width = getattr(truth, end) - truth.angle_deg
+            assert getattr(estimate, end) - estimate.angle_deg == pytest.approx(width, rel=0.01)
+    assert {(pair.first, pair.second) for pair in near.determined} == {(0, 1)}, "estimates determine nothing"
+
+
+def test_all_pairs_of_a_hundred_classes_are_screened():
+    geometry = og.solve(og.ClassDistribution.from_profile("cifar100-lt:100"), og.SupCon(temperature=0.5))
+    chosen = [(0, 1), (98, 99)]
+    near = og.ranges(geometry, slack=1e-7, pairs=chosen, screen=True)
+    assert [(pair.first, pair.second) for pair in near.pairs] == [(i, j) for i in range(100) for j in range(i + 1, 100)]
+    assert [(pair.first, pair.second) for pair in near.pairs if pair.exact] == chosen
+    probe = og.ranges(geometry, slack=1e-7, pairs=[(0, 99), (40, 41)]).pairs
+    estimates = {(pair.first, pair.second): pair for pair in near.pairs}
+    for truth in probe:
+        estimate = estimates[truth.first, truth.second]
+        assert estimate.farthest_deg - estimate.closest_deg == pytest.approx(
+            truth.farthest_deg - truth.closest_deg, rel=0.01
+        )
+
+
+def test_nothing_is_screened_where_several_dimensions_are_lost():
+    geometry = og.solve(og.ClassDistribution.from_counts([1000, 10, 10]), og.SupCon(temperature=1.0))
+    assert [pair.exact for pair in og.ranges(geometry, pairs=[(0, 1)], screen=True).pairs] == [True]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -85,7 +85,10 @@ def pair_ranges(
         return None
     optimum = PairedOptimum(geometry)
     share, tolerance = max(excess, SMALLEST_EXCESS), max(tolerance_deg, SMALLEST_TOLERANCE)
-    closest, farthest, slack = _second_order(optimum, np.asarray(geometry.gram), share, tolerance)
+    cosines = np.asarray(geometry.gram)
+    ends = optimum.second_order_ends(share, own=False)
+    closest, farthest = (np.full_like(cosines, np.nan) for _ in range(2)) if ends is None else ends
+    slack = _slack_to_second_order(optimum, cosines, tolerance)
     exact = np.zeros(closest.shape, dtype=bool)
     number = EXACT_PAIRS if "log-sum" in optimum.program.gives else EXACT_COSTLY
     chosen = pairs[: number[geometry.num_classes > FEW_CLASSES]]
@@ -101,27 +104,18 @@ def pair_ranges(
     )
 
 
-def _second_order(
-    optimum: PairedOptimum, cosines: Array, share: float, tolerance_deg: float
-) -> tuple[Array, Array, Array]:
-    """Ends and slack needed of every pair to second order; nan where that does not exist."""
+def _slack_to_second_order(optimum: PairedOptimum, cosines: Array, tolerance_deg: float) -> Array:
+    """Slack needed of every pair, per image of its classes, to second order; nan where that does not exist."""
     chi = optimum.susceptibilities
     if chi is None:
-        return np.full_like(cosines, np.nan), np.full_like(cosines, np.nan), np.full_like(cosines, np.nan)
+        return np.full_like(cosines, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
-        width = np.sqrt(2 * share * optimum.loss_range * chi)
         angles = np.degrees(arccos_clipped(cosines))
         # The smaller step of the cosine of the two sides, as long as there are two.
         steps = [
             np.where((moved >= 0) & (moved <= 180), np.abs(np.cos(np.radians(moved)) - cosines), np.inf)
             for moved in (angles - tolerance_deg, angles + tolerance_deg)
         ]
-        own = optimum.weight[:, None] + optimum.weight[None, :]
-        slack = np.minimum(*steps) ** 2 / (2 * chi * optimum.loss_range * np.where(own > 0, own, 1.0))
+        slack = np.minimum(*steps) ** 2 / (2 * chi * optimum.loss_range * optimum.pair_weights)
     slack[~(chi > 0)] = np.nan
-    np.fill_diagonal(width, 0.0)
-    return (
-        np.degrees(arccos_clipped(cosines + width)),
-        np.degrees(arccos_clipped(cosines - width)),
-        slack,
-    )
+    return slack
