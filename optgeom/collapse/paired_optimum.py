@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from optgeom import _checks
-from optgeom._numerics import Array, arccos_clipped
+from optgeom._numerics import Array
 from optgeom.collapse.least_risk import Frame
 from optgeom.errors import IncompatibleError, InvalidInputError
 from optgeom.programs.class_mean import ClassMeanProgram
@@ -98,7 +98,7 @@ class PairedOptimum:
         return np.where(total > 0, total, 1.0)
 
     def second_order_ends(self, slack: float, *, own: bool) -> tuple[Array, Array] | None:
-        """Closest and farthest angle of every pair to second order, half-width sqrt(2 slack chi) of the cosine.
+        """Greatest and least cosine of every pair to second order, half-width sqrt(2 slack chi).
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class PairedOptimum:
         Returns
         -------
         tuple of (C, C), or None
-            Degrees, nan where rounding leaves no susceptibility; None where there are none.
+            Up to +-1, nan where rounding leaves no susceptibility; None where there are none.
         """
         chi = self.susceptibilities
         if chi is None:
@@ -121,7 +121,7 @@ class PairedOptimum:
         np.fill_diagonal(width, 0.0)
         cosines = self.cosines[np.ix_(self.program.index, self.program.index)]
         np.fill_diagonal(cosines, 1.0)
-        return np.degrees(arccos_clipped(cosines + width)), np.degrees(arccos_clipped(cosines - width))
+        return np.minimum(cosines + width, 1.0), np.maximum(cosines - width, -1.0)
 
     def representatives(self, pairs: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
         """For each pair of classes, the first listed pair of the same two groups: equal classes have equal ranges."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -106,12 +106,7 @@ class Ranges:
 
     def records(self) -> list[dict[str, Any]]:
         """One dictionary per pair, with class names; angles in degrees."""
-        names = self.geometry.names
-        fields = [name for name in PairRange.__dataclass_fields__ if name not in ("first", "second")]
-        return [
-            {"first": names[pair.first], "second": names[pair.second], **{name: getattr(pair, name) for name in fields}}
-            for pair in self.pairs
-        ]
+        return _with_names(self.geometry, self.pairs)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -175,12 +170,7 @@ class SlackNeeded:
 
     def records(self) -> list[dict[str, Any]]:
         """One dictionary per pair, with class names."""
-        names = self.geometry.names
-        fields = [name for name in PairSlack.__dataclass_fields__ if name not in ("first", "second")]
-        return [
-            {"first": names[pair.first], "second": names[pair.second], **{name: getattr(pair, name) for name in fields}}
-            for pair in self.pairs
-        ]
+        return _with_names(self.geometry, self.pairs)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON: the smallest over the pairs."""
@@ -455,11 +445,18 @@ def _answer(task: _Task, optimum: PairedOptimum, pair: tuple[int, int]) -> Any:
     return Excess(min(excess.attained for excess in excesses), min(excess.lower for excess in excesses))
 
 
+def _with_names(geometry: GramResult, pairs: Sequence[PairRange | PairSlack]) -> list[dict[str, Any]]:
+    names = geometry.names
+    return [{**asdict(pair), "first": names[pair.first], "second": names[pair.second]} for pair in pairs]
+
+
 def _angle(cosine: float) -> float:
     return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
 
-def _pair_range(optimum: PairedOptimum, pair: tuple[int, int], closest: End, farthest: End) -> PairRange:
+def _pair_range(
+    optimum: PairedOptimum, pair: tuple[int, int], closest: End, farthest: End, *, exact: bool = True
+) -> PairRange:
     ends = [_angle(end) for end in (closest.outer, farthest.outer, closest.attained, farthest.attained)]
     agree = abs(ends[0] - ends[2]) <= AGREEMENT_DEG and abs(ends[1] - ends[3]) <= AGREEMENT_DEG
     return PairRange(
@@ -471,8 +468,8 @@ def _pair_range(optimum: PairedOptimum, pair: tuple[int, int], closest: End, far
         farthest_deg=max(ends[1], ends[3]) if agree else ends[1],
         closest_attained_deg=ends[2],
         farthest_attained_deg=ends[3],
-        certified=agree,
-        exact=True,
+        certified=agree and exact,
+        exact=exact,
     )
 
 
@@ -482,25 +479,12 @@ def _screened(optimum: PairedOptimum, slack: float, own: bool, solved: Set[tuple
     if ends is None:
         return []
     closest, farthest = ends
-    records = []
-    for first, second in zip(*(side.tolist() for side in np.triu_indices(optimum.num_points, 1)), strict=True):
-        if (first, second) in solved or not math.isfinite(closest[first, second]):
-            continue
-        angle = _angle(optimum.cosine(first, second))
-        records.append(
-            PairRange(
-                first=first,
-                second=second,
-                angle_deg=angle,
-                closest_deg=float(closest[first, second]),
-                farthest_deg=float(farthest[first, second]),
-                closest_attained_deg=angle,
-                farthest_attained_deg=angle,
-                certified=False,
-                exact=False,
-            )
-        )
-    return records
+    points = optimum.num_points
+    return [
+        _pair_range(optimum, pair, *(End(optimum.cosine(*pair), end[pair]) for end in (closest, farthest)), exact=False)
+        for pair in ((i, j) for i in range(points) for j in range(i + 1, points))
+        if pair not in solved and math.isfinite(closest[pair])
+    ]
 
 
 def _pair_slack(optimum: PairedOptimum, pair: tuple[int, int], excess: Excess) -> PairSlack:

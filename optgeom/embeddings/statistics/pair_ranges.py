@@ -87,7 +87,8 @@ def pair_ranges(
     share, tolerance = max(excess, SMALLEST_EXCESS), max(tolerance_deg, SMALLEST_TOLERANCE)
     cosines = np.asarray(geometry.gram)
     ends = optimum.second_order_ends(share, own=False)
-    closest, farthest = (np.full_like(cosines, np.nan) for _ in range(2)) if ends is None else ends
+    unknown = np.full_like(cosines, np.nan)
+    closest, farthest = (np.degrees(arccos_clipped(end)) for end in ends or (unknown, unknown))
     slack = _slack_to_second_order(optimum, cosines, tolerance)
     exact = np.zeros(closest.shape, dtype=bool)
     number = EXACT_PAIRS if "log-sum" in optimum.program.gives else EXACT_COSTLY
