@@ -152,6 +152,18 @@ def test_ranges_grow_with_the_slack_and_hold_the_optimum():
     assert np.all(np.diff(widths, axis=0) > 0)
 
 
+def test_order_of_the_classes_changes_nothing():
+    counts, order = [5000, 1500, 400, 100], [2, 0, 3, 1]
+    loss = og.SupCon(temperature=0.2)
+    plain = og.ranges(og.solve(og.ClassDistribution.from_counts(counts), loss), slack=1e-4)
+    moved = og.ranges(og.solve(og.ClassDistribution.from_counts([counts[k] for k in order]), loss), slack=1e-4)
+    by_pair = {(pair.first, pair.second): pair for pair in plain.pairs}
+    for pair in moved.pairs:
+        same = by_pair[tuple(sorted((order[pair.first], order[pair.second])))]
+        assert pair.closest_deg == pytest.approx(same.closest_deg, abs=1e-6)
+        assert pair.farthest_deg == pytest.approx(same.farthest_deg, abs=1e-6)
+
+
 def test_equal_classes_have_equal_ranges_and_groups_change_nothing():
     counts = [600, 100, 100, 100, 20]
     loss = og.SupCon(temperature=0.3)
