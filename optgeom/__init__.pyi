@@ -4,6 +4,8 @@ from optgeom.collapse.design import Design as Design
 from optgeom.collapse.design import design as design
 from optgeom.collapse.loss_values import LossValues as LossValues
 from optgeom.collapse.loss_values import loss_values as loss_values
+from optgeom.collapse.prescribe import prescribe as prescribe
+from optgeom.collapse.prescription import Prescription as Prescription
 from optgeom.collapse.ranges import Ranges as Ranges
 from optgeom.collapse.ranges import SlackNeeded as SlackNeeded
 from optgeom.collapse.ranges import ranges as ranges
@@ -15,6 +17,7 @@ from optgeom.collapse.saddles import saddles as saddles
 from optgeom.collapse.scan import Scan as Scan
 from optgeom.collapse.scan import scan as scan
 from optgeom.collapse.sensitivity import sensitivity as sensitivity
+from optgeom.collapse.targets import tree_gram as tree_gram
 from optgeom.collapse.thresholds import CollapseThreshold as CollapseThreshold
 from optgeom.collapse.thresholds import collapse_margin as collapse_margin
 from optgeom.collapse.thresholds import collapse_threshold as collapse_threshold

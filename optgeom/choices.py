@@ -27,3 +27,6 @@ Precision = Literal["off", "bf16", "fp16"]
 # How class sizes fall in a scan, and what the colours of its phase diagram mean.
 Shape = Literal["majority", "exp", "step", "zipf"]
 Colour = Literal["regime", "rank"]
+
+# What a prescription changes so that a wanted geometry becomes the optimum.
+Prescribed = Literal["both", "negative-weights", "margins", "temperatures", "anchor-weights"]

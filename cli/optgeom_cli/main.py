@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from optgeom_cli.design import design
 from optgeom_cli.loss import loss
 from optgeom_cli.output import ExitCode, notice
+from optgeom_cli.prescribe import prescribe
 from optgeom_cli.profiles import profiles
 from optgeom_cli.realize import realize
 from optgeom_cli.recover import recover
@@ -78,6 +79,7 @@ app.command("loss")(loss)
 app.command("threshold")(threshold)
 app.command("scan")(scan)
 app.command("design")(design)
+app.command("prescribe")(prescribe)
 app.command("realize")(realize)
 app.command("recover")(recover)
 app.command("validate")(validate)

@@ -35,6 +35,7 @@ CAPABILITIES = {
     "proportions": "`loss` must depend on class proportions",
     "uniform-negatives": "`loss` must draw its negatives from the class proportions",
     "strictly-convex": "`loss` must be strictly convex",
+    "class-weights": "`loss` must take weights, margins and temperatures per class",
 }
 
 
@@ -122,6 +123,7 @@ class Loss(ABC):
         * "proportions": it depends on class proportions, not on counts;
         * "uniform-negatives": the k negatives of every anchor are drawn from the class proportions (UCL);
         * "strictly-convex": the cosines of the optimum are unique wherever two classes exert a force on each other;
+        * "class-weights": it takes weights, margins and temperatures per class (`ClassWeighted`);
         * "log-domain": the risk may be tiny, and its certificate is relative to the risk itself.
         """
         return frozenset({"groups", "proportions", "strictly-convex"})

@@ -110,7 +110,7 @@ class InfoNCE(ClassWeighted):
 
     @property
     def gives(self) -> frozenset[str]:
-        given = {"proportions"}
+        given = {"proportions", "class-weights"}
         if self.negative_law is None:
             uniform = self.sampling == "ucl" and not self.is_weighted
             given |= {"groups", "uniform-negatives"} if uniform else {"groups"}

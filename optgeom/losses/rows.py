@@ -102,6 +102,18 @@ class RowLoss(ABC):
         """(G, G) derivative of each pull in its own t, where these rows give "pair-slopes"."""
         raise lacks("pair-slopes", self)
 
+    def largest_multiple(self, pulls: Square) -> Vector:
+        """(G,) how many times these pulls weights of negatives can make a row exert, where these give a "majorizer".
+
+        A pull is the share of the denominator that one class holds, on average over the negatives: all pulls together
+        stay below 1.
+        """
+        return np.asarray(1.0 / (self.count * np.where(self.count > 0, pulls, 0.0)).sum(axis=1))
+
+    def smallest_multiple(self, pulls: Square) -> Vector:
+        """(G,) how many times these pulls a row exerts at least: 0 where something else stands in the denominator."""
+        return np.zeros(self.count.shape[0])
+
     def merge(self, merged: npt.NDArray[np.bool_]) -> RowLoss:
         """Rows in which each marked group, whose classes have no weight, is one pseudo-class of its total weight."""
         raise lacks("merge", self)
@@ -282,6 +294,40 @@ class MultinomialRows(RowLoss):
         pull = np.exp(self.log_pull(t))
         moments = SecondMoments(self.counts, scaled)
         return lambda direction: np.asarray(pull * direction - moments.product(direction))
+
+    def largest_multiple(self, pulls: Square) -> Vector:
+        # Classes of a set S hold a share of the denominator only where one of them is drawn, with probability f(q(S)),
+        # f concave: of all sets those with the most pull per probability bind, one group after the other.
+        held, probability = self._in_order(pulls, -1.0)
+        drawn = self._chance(probability)
+        return np.asarray(np.min(np.divide(drawn, held, out=np.full_like(held, np.inf), where=held > 0), axis=1))
+
+    def smallest_multiple(self, pulls: Square) -> Vector:
+        if self.counts.positive_required or np.any(self.counts.constants > 0):
+            return super().smallest_multiple(pulls)
+        # Where all negatives are of a set S, it holds the whole denominator: with probability q(S)^k, which is convex.
+        held, probability = self._in_order(pulls, 1.0)
+        return np.asarray(np.max(np.minimum(probability, 1.0) ** self.counts.k / held, axis=1))
+
+    def _in_order(self, pulls: Square, sign: float) -> tuple[Square, Square]:
+        """Pull and probability of the first 1, 2, ... groups of other classes in order of pull per probability."""
+        law = self.counts.law
+        some = (self.count > 0) & (law.other > 0)
+        density = np.divide(pulls, law.other, out=np.full_like(pulls, np.inf), where=some)
+        order = np.argsort(np.where(some, sign * density, np.inf), axis=1, kind="stable")
+        parts = (np.where(some, self.count * values, 0.0) for values in (pulls, law.other))
+        held, probability = (np.cumsum(np.take_along_axis(part, order, axis=1), axis=1) for part in parts)
+        return held, probability
+
+    def _chance(self, probability: Square) -> Square:
+        """Chance that a set of other classes is drawn (with a positive, if required), from that of one negative."""
+        k, own = self.counts.k, self.counts.law.own[:, None]
+        with np.errstate(divide="ignore"):
+            none = np.exp(k * np.log1p(-np.minimum(probability, 1.0)))
+            neither = np.exp(k * np.log1p(-np.minimum(probability + own, 1.0)))
+        if not self.counts.positive_required:
+            return np.asarray(1.0 - none)
+        return np.asarray(self.counts.mass()[:, None] - (none - neither))
 
     def majorizer(self, t: Square) -> Majorizer:
         expected = expect(self.counts, t + self.log_weight)

@@ -238,6 +238,10 @@ class ClassWeighted(Loss):
     own_class_in_denominator: bool = True
     class_temperatures: Any = None
 
+    @property
+    def gives(self) -> frozenset[str]:
+        return super().gives | {"class-weights"}
+
     def _check_weights(self) -> None:
         """Refuse values outside their domain and make them immutable; for `__post_init__`."""
         if not isinstance(self.own_class_in_denominator, (bool, np.bool_)):
