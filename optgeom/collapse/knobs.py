@@ -194,10 +194,10 @@ class PerClass:
             def jacobian(x: Vector, weight: float = pull_back) -> Array:
                 return np.vstack([self._jacobian(x), weight * identity, level])
 
-            found = scipy.optimize.least_squares(
+            result = scipy.optimize.least_squares(
                 errors, free, jac=jacobian, xtol=1e-12, ftol=1e-12, gtol=1e-12, max_nfev=EVALUATIONS
             )
-            free = found.x
+            free = result.x
         polished, error = free, self._largest(free)
         for _ in range(POLISHING):
             conditions = np.vstack([self._jacobian(polished), level])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -110,8 +110,8 @@ def prescribe(
     loss.require("class-weights", "groups")
     wanted = target if isinstance(target, Target) else targets.resolve(target, classes)
     search = _Search(classes, loss, wanted, strength)
-    found, notes = KNOBS[by](search)
-    return _certified(search, by, found, (*wanted.notes, *notes))
+    changed, notes = KNOBS[by](search)
+    return _certified(search, by, changed, (*wanted.notes, *notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,6 +304,10 @@ KNOBS: dict[str, Callable[[_Search], tuple[Loss, tuple[str, ...]]]] = {
 
 def _fitted(search: _Search, by: str, knob: PerClass) -> tuple[Loss, tuple[str, ...]]:
     fit = knob.fit()
+    if fit.error > EXACT and knob.log_scale is not None:
+        # Another strength may do where this one does not.
+        free = replace(knob, log_scale=None).fit()
+        fit = free if free.error <= EXACT else fit
     if fit.error <= EXACT:
         return fit.loss, ()
     if "log-sum" in knob.conditions.bind(knob.base).rows.gives:
@@ -313,9 +317,9 @@ def _fitted(search: _Search, by: str, knob: PerClass) -> tuple[Loss, tuple[str, 
     return fit.loss, (note,)
 
 
-def _certified(search: _Search, by: str, found: Loss, notes: tuple[str, ...]) -> Prescription:
-    conditions = search.conditions(found)
-    program = conditions.bind(found)
+def _certified(search: _Search, by: str, changed: Loss, notes: tuple[str, ...]) -> Prescription:
+    conditions = search.conditions(changed)
+    program = conditions.bind(changed)
     certified = certify(program, conditions.cosines)
     if certified.certificate.certified:
         geometry = Geometry(
@@ -325,12 +329,12 @@ def _certified(search: _Search, by: str, found: Loss, notes: tuple[str, ...]) ->
             group_cosines=certified.cosines,
             risk=certified.risk,
             certificate=certified.certificate,
-            loss=found,
+            loss=changed,
             solver=SolverRun("prescription", 0, 0.0),
         )
         distance = 0.0
     else:
-        geometry = solve(search.classes, found)
+        geometry = solve(search.classes, changed)
         distance = _distance(search.target, geometry)
         before = _distance(search.target, solve(search.classes, search.loss))
         if distance > max(before / 2, WORTHWHILE_DEG):
@@ -338,11 +342,11 @@ def _certified(search: _Search, by: str, found: Loss, notes: tuple[str, ...]) ->
                 by, f"in finite batches its optimum stays up to {distance:.3g} degrees away, before {before:.3g}"
             )
         notes = (*notes, f"the optimum is up to {distance:.3g} degrees from the target, before {before:.3g}")
-    if found.images_per_batch is None and "batch_size" in {option.name for option in found.options()}:
+    if changed.images_per_batch is None and "batch_size" in {option.name for option in changed.options()}:
         notes = (*notes, "for the limit of large batches: with `batch_size` the weights are those of your batches")
     return Prescription(
         classes=search.classes,
-        loss=found,
+        loss=changed,
         certificate=certified.certificate,
         geometry=geometry,
         distance_deg=distance,

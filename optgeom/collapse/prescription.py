@@ -181,8 +181,9 @@ class Prescription:
         """Lines of Python that make the torch module; from the file `path` if it was saved there."""
         if path is not None or self.needs_file:
             file = "prescription.json" if path is None else path
-            made = f'json.load(open({file!r}))["loss"]'
-            lines = ["import json", "import optgeom as og", f"loss = og.Loss.from_dict({made})"]
+            made = f'json.loads(Path({file!r}).read_text())["loss"]'
+            imports = ["import json", "from pathlib import Path", "import optgeom as og"]
+            lines = [*imports, f"loss = og.Loss.from_dict({made})"]
         else:
             described = {key: value for key, value in self.loss.to_dict().items() if key not in ("name", "note")}
             shown = (f"    {key}={_python(value)}," for key, value in described.items())

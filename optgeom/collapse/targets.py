@@ -146,19 +146,20 @@ def _reduced(unit: Array, classes: ClassDistribution) -> tuple[Array, float]:
     if abs(eigenvalues[0]) < NULL:
         return unit, 0.0
     # Rounding leaves every eigenvalue that was zero at about the same size.
-    small = eigenvalues <= 10 * abs(eigenvalues[0])
-    points = vectors[:, ~small] * np.sqrt(eigenvalues[~small])
-    points /= np.linalg.norm(points, axis=1, keepdims=True)
-    reduced = points @ points.T
-    np.fill_diagonal(reduced, 1.0)
-    moved = float(np.max(np.abs(reduced - unit)))
-    if moved > ROUNDED:
-        raise InvalidInputError(
-            "`target` must have rank C - 1 or less: at the optimum of every loss a positive combination of the class "
-            f"means vanishes; got full rank {classes.num_classes} with least eigenvalue {eigenvalues[0]:.3g} (subtract "
-            "their common part, as `tree_gram` does)"
-        )
-    return reduced, moved
+    small = eigenvalues <= min(10 * abs(eigenvalues[0]), ROUNDED * unit.shape[0])
+    if small.any():
+        points = vectors[:, ~small] * np.sqrt(eigenvalues[~small])
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        reduced = points @ points.T
+        np.fill_diagonal(reduced, 1.0)
+        moved = float(np.max(np.abs(reduced - unit)))
+        if moved <= ROUNDED:
+            return reduced, moved
+    raise InvalidInputError(
+        "`target` must have rank C - 1 or less: at the optimum of every loss a positive combination of the class "
+        f"means vanishes; got full rank {classes.num_classes} with least eigenvalue {eigenvalues[0]:.3g} (subtract "
+        "their common part, as `tree_gram` does)"
+    )
 
 
 def _balance(unit: Array, classes: ClassDistribution) -> Array:
@@ -175,11 +176,11 @@ def _balance(unit: Array, classes: ClassDistribution) -> Array:
         below = np.column_stack([-null, np.ones(number)])
         total = np.append(null.sum(axis=0), 0.0)[None, :]
         free = [(None, None)] * cost.size
-        found = scipy.optimize.linprog(
+        result = scipy.optimize.linprog(
             cost, A_ub=below, b_ub=np.zeros(number), A_eq=total, b_eq=[number], bounds=free, method="highs"
         )
         # All means of the null space may cancel in the sum: then no combination is positive either.
-        balance = null @ np.asarray(found.x)[:-1] if found.status == 0 else np.zeros(number)
+        balance = null @ np.asarray(result.x)[:-1] if result.status == 0 else np.zeros(number)
         balance = null @ (null.T @ balance)
     if balance.min() > ONE_SIDED * max(balance.mean(), 0.0):
         return np.asarray(balance / balance.mean())
@@ -189,14 +190,17 @@ def _balance(unit: Array, classes: ClassDistribution) -> Array:
 def _one_sided(unit: Array, classes: ClassDistribution) -> str:
     """The direction on whose side all class means lie."""
     number = unit.shape[0]
-    # maximise sum_j (T y)_j  over  0 <= T y <= 1: positive where a direction has an inner product with class j.
-    both = np.vstack([-unit, unit])
-    limits = np.concatenate([np.zeros(number), np.ones(number)])
-    found = scipy.optimize.linprog(
-        -unit.sum(axis=0), A_ub=both, b_ub=limits, bounds=[(None, None)] * number, method="highs"
+    # maximise sum_j u_j  over  0 <= u_j <= 1, u_j <= (T y)_j: at its end u_j = 1 for every class that a direction from
+    # which none points away can have on its side, for sums of such directions are such directions.
+    result = scipy.optimize.linprog(
+        np.concatenate([-np.ones(number), np.zeros(number)]),
+        A_ub=np.hstack([np.eye(number), -unit]),
+        b_ub=np.zeros(number),
+        bounds=[(0, 1)] * number + [(None, None)] * number,
+        method="highs",
     )
-    inner = unit @ np.asarray(found.x) if found.status == 0 else np.zeros(number)
-    beside = [name for name, value in zip(classes.names, inner, strict=True) if value > 1e-6]
+    inner = np.asarray(result.x)[:number] if result.status == 0 else np.zeros(number)
+    beside = [name for name, value in zip(classes.names, inner, strict=True) if value > 0.5]
     return (
         "no positive combination of these class means vanishes, as it does at every optimum: there is a direction from "
         f"which none points away and which {first_of(beside)} {'points' if len(beside) == 1 else 'point'} to (move a "

@@ -52,7 +52,7 @@ class InfoNCE(ClassWeighted):
         Negatives from everywhere (p[i, j] = lam_j) or from other classes only (p[i, j] = lam_j / (1 - lam_i)).
     negative_law : (C, C) array, optional
         Any row-stochastic law in class order; replaces `sampling`.
-    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures
+    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures, margin
         Weights per class, as in `ClassWeighted`; none by default. Negatives of class j count b_ij times for an anchor
         of class i, alpha once; negatives of its own class (collisions) may be left out of the denominator.
 
@@ -133,6 +133,8 @@ class InfoNCE(ClassWeighted):
         offset = self.alpha + of_negatives.own * weights.own
         few = self.negatives != math.inf
         refuse_empty_rows(weights, np.full_like(offset, self.alpha) if few else offset, of_negatives.other > 0, few)
+        # With finitely many negatives the own class may be among them, or not.
+        self.refuse_idle_margins(offset if not (few and self.negatives == 1) else np.full_like(offset, self.alpha))
         if self.negatives == math.inf:
             log_weight = log_nonnegative(of_negatives.other * weights.negative)
             return LogSumRows(of_negatives.count, weights.anchor, offset, log_weight)

@@ -142,9 +142,8 @@ def sampled_mass(sampling: str, share: Array) -> Mass:
 
 def averaged_batch(anchor_weight: Array, values: ClassValues) -> PairSum:
     """SupCon with the rows of each class averaged, in a batch that holds all classes."""
-    number = anchor_weight.size
     anchor = anchor_weight * values.anchor
-    table = np.ones((number, number)) if values.with_own else 1.0 - np.eye(number)
+    table = values.negative
     return PairSum(
         anchor_weight=anchor / anchor.sum(),
         mass=lambda classes: table[classes],
@@ -180,7 +179,7 @@ def whole_batch(rows: Array, views: int, singletons: str, values: ClassValues | 
         over = rows.sum() if singletons == "zero" else weight.sum()
         return PairSum(anchor_weight=weight / over, mass=mass, whole_batch=True, views=views, skipped=skipped)
     over = ((rows if singletons == "zero" else weight) * values.anchor).sum()
-    table = np.ones((rows.size, rows.size)) if values.averaged else values.negative * rows
+    table = values.negative * (1.0 if values.averaged else rows)
     own = np.diag(values.negative)
     shared = 1.0 if values.averaged else (views - 1) + (rows - views) * own
     np.fill_diagonal(table, shared if values.with_own else 0.0)

@@ -39,7 +39,7 @@ class Option:
     default : object
         Value of the field where it is not given.
     kind : {"real", "whole", "choice", "flag", "per-class"}
-        "per-class": one of `choices`, or a positive number for each class by name.
+        "per-class": one of `choices`, or a number for each class by name.
     infinite : bool
         Infinity is a value, too.
     choices : tuple of str
@@ -169,7 +169,14 @@ CLASS_TEMPERATURES = Option(
     kind="per-class",
     words=lambda value: "" if value is None else "a temperature per class",
 )
-WEIGHTS = (ANCHOR_WEIGHTS, NEGATIVE_WEIGHTS, OWN_CLASS, CLASS_TEMPERATURES)
+MARGIN = Option(
+    name="margin",
+    help="margins of the anchors of each class, added to their cosines with other classes",
+    default=None,
+    kind="per-class",
+    words=lambda value: "" if value is None else "a margin per class",
+)
+WEIGHTS = (ANCHOR_WEIGHTS, NEGATIVE_WEIGHTS, OWN_CLASS, CLASS_TEMPERATURES, MARGIN)
 
 
 def views(help: str, default: int) -> Option:

@@ -1,7 +1,8 @@
 r"""Negatives averaged over the rows of each class that a batch holds: which classes it holds is all that counts.
 
-With n ~ Multinomial(k, p), x_j = exp(t_j) and S = sum_j 1{n_j >= 1} x_j over the other classes, rows are E log(1 + S):
-the own class, averaged too, is the 1. As in `expectation`, log(1 + S) = int exp(-s) (1 - exp(-s S)) ds/s, and
+With n ~ Multinomial(k, p), x_j = exp(t_j) (t shifted by the margin of the anchor) and S = sum_j 1{n_j >= 1} x_j over
+the other classes, rows are E log(1 + S): the own class, averaged too, is the 1. As in `expectation`, log(1 + S) =
+int exp(-s) (1 - exp(-s S)) ds/s, and
 
     E exp(-s S) = k! [z^k] exp(p_own z) prod_j ( 1 + (exp(p_j z) - 1) exp(-s x_j) )
                 = (1/2 pi) int W(theta) exp(L) dtheta,      z = k exp(i theta),
@@ -73,6 +74,8 @@ class PresenceRows(RowLoss):
     k : int
     positive_required : bool
         Restrict to the event that the anchor's own class occurs among the k others.
+    shift : float or (G, G)
+        Added to every t: logarithms of the weights of margins.
     """
 
     count: Array
@@ -80,6 +83,7 @@ class PresenceRows(RowLoss):
     law: NegativeLaw
     k: int
     positive_required: bool
+    shift: Array | float = 0.0
     gives: ClassVar[frozenset[str]] = frozenset({"majorizer"})
 
     @cached_property
@@ -100,7 +104,7 @@ class PresenceRows(RowLoss):
         return np.asarray(self.k * np.exp(1j * theta)), np.asarray(weight / weight.real.sum())
 
     def _blocks(self, t: Square) -> Iterator[_Block]:
-        """All nodes of the rows with anchors, some at a time."""
+        """All nodes of the rows with anchors, some at a time; t with the shift."""
         circle, weight = self._circle
         steps = math.ceil(math.log(LARGEST_NODE * (1 + float(self.count.sum(axis=1).max())) / FIRST_NODE) / STEP)
         s = LARGEST_NODE * np.exp(STEP * (np.arange(steps + 1) - steps))
@@ -124,7 +128,7 @@ class PresenceRows(RowLoss):
 
     def value(self, t: Square) -> Vector:
         total = np.zeros(t.shape[0])
-        for block in self._blocks(t):
+        for block in self._blocks(t + self.shift):
             missing = -block.over_circle(np.expm1(block.product))
             total[block.row] += float(np.sum(block.ds / block.s * missing))
         return total
@@ -139,12 +143,14 @@ class PresenceRows(RowLoss):
         return present, base
 
     def log_pull(self, t: Square) -> Square:
+        t = t + self.shift
         return np.asarray(log_nonnegative(np.maximum(self._weights(t)[0], 0.0)) + t)
 
     def reaches(self) -> npt.NDArray[np.bool_]:
         return self.law.other > 0
 
     def curvature(self, t: Square) -> Callable[[Array], Array]:
+        t = t + self.shift
         x = np.where(self.count > 0, np.exp(t), 0.0)
         pull = self._weights(t)[0] * x
         groups = t.shape[0]
@@ -166,8 +172,9 @@ class PresenceRows(RowLoss):
         return product
 
     def majorizer(self, t: Square) -> Majorizer:
-        present, base = self._weights(t)
-        return Majorizer(log_nonnegative(base), log_nonnegative(np.maximum(present, 0.0)), self.mass, exact=False)
+        present, base = self._weights(t + self.shift)
+        log_weight = np.asarray(log_nonnegative(np.maximum(present, 0.0)) + self.shift)
+        return Majorizer(log_nonnegative(base), log_weight, self.mass, exact=False)
 
 
 def _log_product(change: Complex, factor: Complex, count: Array) -> Complex:

@@ -58,7 +58,7 @@ class SupCon(ClassWeighted):
         With one view, an anchor may have no positive: `zero` counts it as 0 (SupContrast), `skip` leaves it out of
         numerator and denominator, i.e. F_zero / sum_i lam_i P(n_i >= 1) (pytorch-metric-learning). The geometry is the
         same.
-    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures
+    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures, margin
         Weights per class, as in `ClassWeighted`; none by default.
 
     Raises
@@ -101,17 +101,18 @@ class SupCon(ClassWeighted):
         seen = of_negatives.other > 0
         if self.batch_size == math.inf:
             if self.averages_batches:
-                return LogSumRows(
-                    of_negatives.count, weights.anchor, np.ones(groups.sizes.size), np.where(seen, 0.0, -np.inf)
-                )
+                averaged = np.where(seen, log_nonnegative(weights.negative), -np.inf)
+                return LogSumRows(of_negatives.count, weights.anchor, np.ones(groups.sizes.size), averaged)
             offset = of_negatives.own * weights.own
             refuse_empty_rows(weights, offset, seen, finite=False)
+            self.refuse_idle_margins(offset)
             log_weight = log_nonnegative(of_negatives.other * weights.negative)
             return LogSumRows(of_negatives.count, weights.anchor, offset, log_weight)
         k, alone = int(self.batch_size) - 1, self.views == 1
         rows: PresenceRows | MultinomialRows
         if self.averages_batches:
-            rows = PresenceRows(of_negatives.count, weights.anchor, of_negatives, k, alone)
+            shift = np.log(weights.negative) if self.margin is not None else 0.0
+            rows = PresenceRows(of_negatives.count, weights.anchor, of_negatives, k, alone, shift)
             return self._without_singletons(rows, rows.mass, groups)
         own = self.own_class_in_denominator
         alpha = float(self.views - 1 if own else 1)
@@ -252,7 +253,7 @@ class SupConFullBatch(ClassWeighted):
     views : int
         Rows per image: n_i = views * counts_i.
     singletons : {"zero", "skip"}
-    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures
+    anchor_weights, negative_weights, own_class_in_denominator, class_temperatures, margin
         Weights per class, as in `SupCon`; none by default.
 
     Raises
@@ -311,11 +312,13 @@ class SupConFullBatch(ClassWeighted):
         anchor_weight = np.where(with_positive, anchors, 0.0) / total
         count = law.other_classes(groups.sizes)
         if self.averages_batches:
-            return LogSumRows(count, anchor_weight, np.ones(rows.size), np.where(count > 0, 0.0, -np.inf))
+            averaged = np.where(count > 0, log_nonnegative(weights.negative), -np.inf)
+            return LogSumRows(count, anchor_weight, np.ones(rows.size), averaged)
         # The other views of the image have no weight of their own; alone, the positive stands for the class.
         own = (self.views - 1) + (rows - self.views) * weights.own
         offset = own if self.own_class_in_denominator else np.where(with_positive, 1.0, 0.0)
         refuse_empty_rows(dataclasses.replace(weights, anchor=anchor_weight), offset, count > 0, finite=False)
+        self.refuse_idle_margins(np.where(with_positive, offset, 1.0))
         log_weight = np.where(count > 0, np.log(rows)[None, :] + log_nonnegative(weights.negative), -np.inf)
         return LogSumRows(count, anchor_weight, offset, log_weight)
 
@@ -387,8 +390,7 @@ def batch_values(
     if values is None:
         apart = np.exp((cosines - 1) / temperature)
     else:
-        weight = 1.0 if values.averaged else values.negative
-        apart = weight * np.exp((cosines - 1) / values.temperature[:, None])
+        apart = values.negative * np.exp((cosines - 1) / values.temperature[:, None])
         anchors = images * values.anchor
         if values.averaged or not values.with_own:
             own = np.minimum(np.maximum(own, 0.0), 1.0)

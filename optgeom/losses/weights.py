@@ -1,26 +1,26 @@
 r"""Weights and temperatures per class: what a loss may say of anchors, of negatives and of the denominator.
 
-    F(A) = sum_i r_i E log( o_i + sum_{j != i} n_j b_ij exp((A_ij - 1)/tau_i) ),      r_i = lam_i a_i / sum_l lam_l a_l.
+    F(A) = sum_i r_i E log( o_i + sum_{j != i} n_j b_ij exp((A_ij - 1 + m_i)/tau_i) ),  r_i ~ lam_i a_i with sum 1.
 
-a_i weights anchors, b_ij negatives, b_ii the rows of the anchor's own class in the denominator; each class may have a
-temperature. Weights are used as given, and only r is brought to sum 1.
+a_i weights anchors, b_ij negatives, b_ii the rows of the anchor's own class in the denominator (in o_i); each class may
+have a temperature and a margin m_i, by which its similarity to other classes counts for more: a weight exp(m_i/tau_i)
+on negatives of other classes. Weights are used as given, and only r is brought to sum 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from optgeom import _checks
 from optgeom._numerics import Array, Vector
 from optgeom.errors import IncompatibleError, InvalidInputError
-from optgeom.formatting import first_of
 from optgeom.inputs.classes import ClassGroups
 from optgeom.losses.base import Loss, plain
+from optgeom.losses.by_class import ByName, WeightedGroups
 from optgeom.losses.options import BALANCED, BATCH_AVERAGE, CLASS_AVERAGE
 from optgeom.losses.rows import RowWeights
 
@@ -28,159 +28,9 @@ if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassDistribution
 
 WEIGHTED_FORMULA = "the mean logarithm of the weighted denominators"
-FIELDS = ("anchor_weights", "negative_weights", "own_class_in_denominator", "class_temperatures")
-
-
-@dataclass(frozen=True, repr=False)
-class ByName(Mapping[str, float]):
-    """One positive number per class, by name; immutable, so that a loss that holds it can be compared and hashed."""
-
-    entries: tuple[tuple[str, float], ...]
-
-    @classmethod
-    def of(cls, parameter: str, values: Mapping[Any, Any]) -> ByName:
-        """From any mapping; raises `InvalidInputError` for a value that is not positive and finite."""
-        if not values:
-            raise InvalidInputError(f"`{parameter}` must name every class; got no name (leave it out for equal values)")
-        hint = "give every class a positive number"
-        checked = {
-            str(name): _checks.real(f"{parameter}[{name}]", value, above=0.0, hint=hint)
-            for name, value in values.items()
-        }
-        return cls(tuple(checked.items()))
-
-    def __getitem__(self, name: str) -> float:
-        return dict(self.entries)[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __repr__(self) -> str:
-        return repr(dict(self.entries))
-
-    def in_order(self, parameter: str, classes: ClassDistribution) -> Array:
-        """(C,) values in class order.
-
-        Raises
-        ------
-        InvalidInputError
-            A name that no class has, or a class without a value.
-        """
-        values = dict(self.entries)
-        foreign = [name for name in values if name not in set(classes.names)]
-        if foreign:
-            known = first_of(classes.names)
-            raise InvalidInputError(f"`{parameter}` must name classes; got {foreign[0]!r} (the classes are {known})")
-        missing = [name for name in classes.names if name not in values]
-        if missing:
-            raise InvalidInputError(
-                f"`{parameter}` must have a value for every class; got none for {first_of(missing)} (add it)"
-            )
-        return np.array([values[name] for name in classes.names])
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class WeightedGroups(ClassGroups):
-    """Groups of classes that agree in their values per class too.
-
-    Attributes
-    ----------
-    anchor : (G,) or None
-        a of one class of each group; None where none was given by name.
-    negative : (G, G) or None
-        b between two different classes of these groups.
-    own : (G,) or None
-        b_ii.
-    temperature : (G,) or None
-    """
-
-    anchor: Array | None = None
-    negative: Array | None = None
-    own: Array | None = None
-    temperature: Array | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        parts = (self.index, self.sizes, self.proportions, self.counts)
-        return WeightedGroups, (*parts, self.anchor, self.negative, self.own, self.temperature)
-
-    @classmethod
-    def of(
-        cls, classes: ClassDistribution, anchor: Array | None, negative: Array | None, temperature: Array | None
-    ) -> WeightedGroups:
-        """From values in class order; `negative` is (C,) or (C, C)."""
-        table = negative if negative is not None and negative.ndim == 2 else None
-        columns = [anchor, negative if table is None else np.diag(table), temperature]
-        keys = np.column_stack([classes.groups.index, *(column for column in columns if column is not None)])
-        first, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)[1:]
-        index = index.ravel().astype(np.intp)
-        if table is not None and not _is_constant_on(index, table):
-            order = classes.frequency_order()
-            first, index = order, np.empty(order.size, dtype=np.intp)
-            index[order] = np.arange(order.size)
-        base = classes.groups.regrouped(index, classes.groups.index[first])
-
-        def at(values: Array | None) -> Array | None:
-            return None if values is None else values[first]
-
-        own = at(negative if table is None else np.diag(table))
-        between = None if own is None else np.tile(own, (own.size, 1))
-        if table is not None:
-            # The entry of a group with itself is between two of its classes.
-            last = np.empty_like(first)
-            last[index] = np.arange(index.size)
-            between = table[np.ix_(first, first)]
-            np.fill_diagonal(between, table[first, last])
-        return cls(base.index, base.sizes, base.proportions, base.counts, at(anchor), between, own, at(temperature))
-
-    def regrouped(self, index: npt.NDArray[np.intp], source: npt.NDArray[np.intp]) -> WeightedGroups:
-        base = super().regrouped(index, source)
-
-        def at(values: Array | None) -> Array | None:
-            return None if values is None else values[source]
-
-        between = None if self.negative is None else self.negative[np.ix_(source, source)]
-        return WeightedGroups(
-            base.index,
-            base.sizes,
-            base.proportions,
-            base.counts,
-            at(self.anchor),
-            between,
-            at(self.own),
-            at(self.temperature),
-        )
-
-    def bent(self, power: float) -> WeightedGroups:
-        base = super().bent(power)
-
-        def bend(values: Array | None, about: float = 1.0) -> Array | None:
-            return None if values is None else about * (values / about) ** power
-
-        middle = 1.0 if self.temperature is None else float(np.exp(np.mean(np.log(self.temperature))))
-        return WeightedGroups(
-            base.index,
-            base.sizes,
-            base.proportions,
-            base.counts,
-            bend(self.anchor),
-            bend(self.negative),
-            bend(self.own),
-            bend(self.temperature, middle),
-        )
-
-
-def _is_constant_on(index: npt.NDArray[np.intp], table: Array) -> bool:
-    """Whether entries between different classes depend on their groups only."""
-    groups = int(index.max()) + 1
-    low, high = np.full((groups, groups), np.inf), np.full((groups, groups), -np.inf)
-    off = ~np.eye(index.size, dtype=bool)
-    rows, columns = np.nonzero(off)
-    np.minimum.at(low, (index[rows], index[columns]), table[off])
-    np.maximum.at(high, (index[rows], index[columns]), table[off])
-    return bool(np.all((low == high) | (low > high)))
+FIELDS = ("anchor_weights", "negative_weights", "own_class_in_denominator", "class_temperatures", "margin")
+BY_CLASS = ("anchor_weights", "negative_weights", "class_temperatures", "margin")
+LARGEST_MARGIN = 300.0  # times the temperature: exp of it is far from overflow, also times other weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,12 +42,13 @@ class ClassValues:
     anchor : (C,)
         a, used as given.
     negative : (C, C)
-        b, with b_ii on the diagonal (0 where the own class is left out of the denominator).
+        b with margins, exp(m_i/tau_i) b_ij; b_ii on the diagonal (0 where the own class is left out of the
+        denominator). Where rows are averaged, their weights beside the average.
     temperature : (C,)
     with_own : bool
         Rows of the own class stand in the denominator.
     averaged : bool
-        The rows of each class in a batch are averaged, in place of weights.
+        The rows of each class in a batch are averaged.
     """
 
     anchor: Array
@@ -227,6 +78,9 @@ class ClassWeighted(Loss):
         False leaves the rows of the anchor's own class out of it, but for the positive itself (SINCERE).
     class_temperatures : mapping of names to positive numbers, optional
         tau of the anchors of each class, in place of `temperature`.
+    margin : mapping of names to numbers, optional
+        m of the anchors of each class, in units of the cosine: similarities to other classes count as if they were
+        larger by it. Absolute values matter, not differences.
 
     References
     ----------
@@ -237,6 +91,7 @@ class ClassWeighted(Loss):
     negative_weights: Any = None
     own_class_in_denominator: bool = True
     class_temperatures: Any = None
+    margin: Any = None
 
     @property
     def gives(self) -> frozenset[str]:
@@ -248,22 +103,33 @@ class ClassWeighted(Loss):
             came = repr(self.own_class_in_denominator)
             raise InvalidInputError(f"`own_class_in_denominator` must be True or False; got {came} (True is usual)")
         words = {"anchor_weights": (BALANCED,), "negative_weights": (CLASS_AVERAGE, BATCH_AVERAGE)}
-        for name in ("anchor_weights", "negative_weights", "class_temperatures"):
+        for name in BY_CLASS:
             given = getattr(self, name)
             if given is None or (isinstance(given, str) and given in words.get(name, ())):
                 continue
             if isinstance(given, ByName):
                 continue
             if isinstance(given, Mapping):
-                kept: Any = ByName.of(name, given)
+                kept: Any = ByName.of(name, given, positive=name != "margin")
             elif name == "negative_weights" and not isinstance(given, str):
                 kept = _table(name, given)
             else:
-                known = " or ".join([*map(repr, words.get(name, ())), "one positive number per class by name"])
+                numbers = (
+                    "one number per class by name" if name == "margin" else "one positive number per class by name"
+                )
+                known = " or ".join([*map(repr, words.get(name, ())), numbers])
                 raise InvalidInputError(
                     f"`{name}` must be {known}; got {given!r} (for example {{'cat': 1.0, 'dog': 2.0}})"
                 )
             object.__setattr__(self, name, kept)
+        if self.margin is not None:
+            most = LARGEST_MARGIN * smallest_temperature(self.temperature, self.class_temperatures)
+            wrong = next((name for name, value in self.margin.items() if abs(value) > most), None)
+            if wrong is not None:
+                raise InvalidInputError(
+                    f"`margin` must be at most {LARGEST_MARGIN:g} times the temperature, {most:g}; got "
+                    f"{self.margin[wrong]:g} for {wrong} (cosines differ by at most 2)"
+                )
 
     @property
     def is_weighted(self) -> bool:
@@ -285,15 +151,13 @@ class ClassWeighted(Loss):
     # --- bound to classes
 
     def groups(self, classes: ClassDistribution) -> ClassGroups:
-        anchor, negative, temperature = self._given(classes)
-        if anchor is None and negative is None and temperature is None:
-            return classes.groups
-        return WeightedGroups.of(classes, anchor, negative, temperature)
+        given = self._given(classes)
+        return classes.groups if all(value is None for value in given) else WeightedGroups.of(classes, *given)
 
-    def _given(self, classes: ClassDistribution) -> tuple[Array | None, Array | None, Array | None]:
-        """Anchor weights (C,), negative weights (C,) or (C, C), temperatures (C,): those given by class."""
+    def _given(self, classes: ClassDistribution) -> tuple[Array | None, Array | None, Array | None, Array | None]:
+        """Weights of anchors (C,), of negatives (C,) or (C, C), temperatures (C,), margins (C,), as far as given."""
         values: list[Array | None] = []
-        for name in ("anchor_weights", "negative_weights", "class_temperatures"):
+        for name in BY_CLASS:
             given = getattr(self, name)
             if isinstance(given, ByName):
                 values.append(given.in_order(name, classes))
@@ -306,7 +170,7 @@ class ClassWeighted(Loss):
                 values.append(table)
             else:
                 values.append(None)
-        return cast("tuple[Array | None, Array | None, Array | None]", tuple(values))
+        return cast("tuple[Array | None, Array | None, Array | None, Array | None]", tuple(values))
 
     def temperatures(self, groups: ClassGroups) -> Vector:
         if isinstance(groups, WeightedGroups) and groups.temperature is not None:
@@ -342,7 +206,25 @@ class ClassWeighted(Loss):
             negative, own = cast("Array", table), cast("Array", groups.own)
         if not self.own_class_in_denominator:
             own = np.zeros(number)
+        if self.margin is not None:
+            margin = groups.margin if isinstance(groups, WeightedGroups) else None
+            self._refuse_unresolved(margin=self.margin if margin is None else None)
+            negative = negative * np.exp(cast("Array", margin) / self.temperatures(groups))[:, None]
         return RowWeights(anchor, negative, own)
+
+    def refuse_idle_margins(self, offset: Array) -> None:
+        """Raise `InvalidInputError` for margins where nothing but negatives of other classes stands in the denominator.
+
+        Parameters
+        ----------
+        offset : (G,)
+            What the denominator of each group holds beside them.
+        """
+        if self.margin is not None and not np.all(np.asarray(offset) > 0):
+            raise InvalidInputError(
+                "`margin` must be left out where nothing but negatives of other classes stands in the denominator; got "
+                "margins, which only add a constant there (keep the positive or the own class in it)"
+            )
 
     def _refuse_unresolved(self, **given: Any) -> None:
         for name, value in given.items():
@@ -406,6 +288,8 @@ class ClassWeighted(Loss):
             parts.append("own class left out of the denominator")
         if self.class_temperatures is not None:
             parts.append("a temperature per class")
+        if self.margin is not None:
+            parts.append("a margin per class")
         return "".join(f", {part}" for part in parts)
 
 

@@ -84,7 +84,7 @@ class SupConBatches(ClassBatchLoss):
 
     def _weighted(self, weights: ClassWeights, cosines: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         log_weight = weights.log_negative.to(rows.dtype)
-        log_rows = rows.clamp_max(1.0).log()[None, :] if weights.averaged else rows.log()[None, :] + log_weight
+        log_rows = (rows.clamp_max(1.0) if weights.averaged else rows).log()[None, :] + log_weight
         others = (cosines - 1.0) / weights.temperature.to(rows.dtype)[:, None] + log_rows
         own = torch.ones_like(rows)
         if weights.with_own and not weights.averaged:

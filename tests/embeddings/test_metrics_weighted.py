@@ -24,6 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     "without own": {"own_class_in_denominator": False, "negative_weights": TABLE},
     "temperatures": {"class_temperatures": dict(zip(NAMES, (0.4, 0.5, 0.6, 0.7), strict=True))},
     "batch-average": {"negative_weights": "batch-average"},
+    "margins": {"margin": dict(zip(NAMES, (0.3, 0.0, -0.2, 0.8), strict=True)), "negative_weights": TABLE},
 }
 
 

@@ -35,20 +35,20 @@ def classes():
     return og.ClassDistribution.from_counts(COUNTS)
 
 
-def toy(temperature=0.5, margin=0.5):
-    return toy_loss.ToyLoss(temperature, margin)
+def toy(temperature=0.5, boost=0.5):
+    return toy_loss.ToyLoss(temperature, boost)
 
 
 def test_it_is_solved_and_certified():
     geometry = og.solve(classes(), toy())
     assert geometry.certificate.certified and geometry.rank == 2
-    # Two classes are opposite: F = sum lam_i log(lam_i + e^(margin - 2/tau) lam_j).
+    # Two classes are opposite: F = sum lam_i log(lam_i + e^(boost - 2/tau) lam_j).
     two = og.solve(og.ClassDistribution.from_counts([3, 1]), toy())
     away = math.exp(0.5 - 2 / 0.5)
     assert two.risk == pytest.approx(
         0.75 * math.log(0.75 + away * 0.25) + 0.25 * math.log(0.25 + away * 0.75), rel=1e-12
     )
-    assert og.solve(classes(), toy(margin=0.0)).risk == pytest.approx(
+    assert og.solve(classes(), toy(boost=0.0)).risk == pytest.approx(
         og.solve(classes(), og.SupCon(0.5)).risk, rel=1e-12
     )
 
@@ -57,32 +57,32 @@ def test_its_geometry_is_saved_and_loaded(tmp_path):
     geometry = og.solve(classes(), toy())
     geometry.save(tmp_path / "toy.npz")
     again = og.Geometry.load(tmp_path / "toy.npz")
-    assert again.loss.to_dict() == {"name": "toy", "temperature": 0.5, "margin": 0.5} == geometry.loss.to_dict()
+    assert again.loss.to_dict() == {"name": "toy", "temperature": 0.5, "boost": 0.5} == geometry.loss.to_dict()
     assert again.certificate.certified
     assert isinstance(Loss.from_dict(geometry.loss.to_dict()), toy_loss.ToyLoss)
 
 
 def test_it_has_words_a_threshold_values_and_sensitivities():
-    assert toy().words() == "Toy, temperature 0.5, margin 0.5" and toy().label() == "Toy"
-    assert og.collapse_threshold(toy(margin=0.0)).odds == pytest.approx(
+    assert toy().words() == "Toy, temperature 0.5, boost 0.5" and toy().label() == "Toy"
+    assert og.collapse_threshold(toy(boost=0.0)).odds == pytest.approx(
         og.collapse_threshold(og.SupCon(0.5)).odds, rel=1e-9
     )
     values = og.loss_values(classes(), toy())
     lam = np.array(COUNTS) / 100
     assert values.collapsed_value == pytest.approx(lam @ np.log(lam + math.exp(0.5) * (1 - lam)), rel=1e-12)
     step = 1e-4
-    moved = [og.solve(classes(), toy(margin=0.5 + sign * step)).risk for sign in (1, -1)]
-    slope = og.sensitivity(classes(), toy(), to="margin").risk
+    moved = [og.solve(classes(), toy(boost=0.5 + sign * step)).risk for sign in (1, -1)]
+    slope = og.sensitivity(classes(), toy(), to="boost").risk
     assert slope == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-6)
 
 
 def test_it_is_designed_and_scanned(tmp_path):
-    wanted = og.solve(classes(), toy(margin=2.0)).min_angle_deg
+    wanted = og.solve(classes(), toy(boost=2.0)).min_angle_deg
     answer = og.design(classes(), toy(), "temperature", min_angle=80.0)
     assert answer.value is not None and answer.geometry.min_angle_deg >= 80 - 1e-9
-    table = og.scan(classes(), toy(), axes={"margin": [0.0, 2.0]}, out=tmp_path / "toy.csv")
-    assert table.column("margin").tolist() == [0.0, 2.0] and table.rows[1]["min_angle_deg"] == wanted
-    assert og.scan(classes(), toy(), axes={"margin": [0.0, 2.0]}, out=tmp_path / "toy.csv").new == 0
+    table = og.scan(classes(), toy(), axes={"boost": [0.0, 2.0]}, out=tmp_path / "toy.csv")
+    assert table.column("boost").tolist() == [0.0, 2.0] and table.rows[1]["min_angle_deg"] == wanted
+    assert og.scan(classes(), toy(), axes={"boost": [0.0, 2.0]}, out=tmp_path / "toy.csv").new == 0
 
 
 def test_it_has_excess_risk_in_validate():
@@ -122,11 +122,11 @@ def test_names_are_taken_once():
 
 
 COMMANDS = {
-    "solve": ["--counts", "60,30,10", "--loss", "toy", "--margin", "2", "--temperature", ".5"],
+    "solve": ["--counts", "60,30,10", "--loss", "toy", "--boost", "2", "--temperature", ".5"],
     "threshold": ["--loss", "toy", "--temperature", ".5"],
     "loss": ["--counts", "60,30,10", "--loss", "toy", "--temperature", ".5"],
-    "design": ["--counts", "60,30,10", "--loss", "toy", "--parameter", "margin", "--min-angle", "60"],
-    "scan": ["--majority", ".5,.6", "--num-classes", "3", "--margin", "0:2:3", "--temperature", ".5"],
+    "design": ["--counts", "60,30,10", "--loss", "toy", "--parameter", "boost", "--min-angle", "60"],
+    "scan": ["--majority", ".5,.6", "--num-classes", "3", "--boost", "0:2:3", "--temperature", ".5"],
     "solve --help": [],
 }
 
@@ -151,7 +151,7 @@ def test_every_command_takes_it(command, printed):
     code, output = printed[command]
     assert code == 0, output
     expected = {
-        "solve": "Toy, temperature 0.5, margin 2",
+        "solve": "Toy, temperature 0.5, boost 2",
         "scan": "collapsed",
         "solve --help": "toy: added to the logits",
     }

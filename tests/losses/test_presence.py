@@ -34,11 +34,13 @@ def test_reference_values(case: dict[str, Any]) -> None:
     assert value == pytest.approx(case["value"], abs=2e-15)
 
 
+@pytest.mark.parametrize("margins", [(), (0.4, -0.2, 0.0, 0.9)])
 @pytest.mark.parametrize("views", [1, 2])
 @pytest.mark.parametrize("size", [3, 4, 6])
-def test_the_mean_over_all_batches(size: int, views: int) -> None:
+def test_the_mean_over_all_batches(size: int, views: int, margins: tuple[float, ...]) -> None:
     gram = random_gram(4, 3, seed=size)
-    x = np.exp((gram - 1) / 0.5)
+    given = {"margin": dict(zip("0123", margins, strict=True))} if margins else {}
+    x = np.exp((gram - 1 + np.array(margins or np.zeros(4))[:, None]) / 0.5)
     np.fill_diagonal(x, 0.0)
     value, slopes = 0.0, np.zeros((4, 4))
     for i, (n, chance) in itertools.product(range(4), counts_of(size - 1, LAM)):
@@ -46,7 +48,7 @@ def test_the_mean_over_all_batches(size: int, views: int) -> None:
             total = 1 + (n > 0) @ x[i]
             value += LAM[i] * chance * math.log(total)
             slopes[i] += LAM[i] * chance * (n > 0) * x[i] / total / 0.5
-    program = program_of(size, views)
+    program = program_of(size, views, **given)
     assert program.risk(gram) == pytest.approx(value, abs=1e-14)
     assert program.gradient(gram) == pytest.approx((slopes + slopes.T) / 2, rel=1e-12)
 

@@ -63,8 +63,8 @@ def test_entries_agree_with_their_classes(name):
 
 
 def test_parameters_of_another_version_are_refused():
-    with pytest.raises(og.InvalidInputError, match="the loss supcon has no parameter 'margin'"):
-        Loss.from_dict({"name": "supcon", "margin": 1.0})
+    with pytest.raises(og.InvalidInputError, match="the loss supcon has no parameter 'power'"):
+        Loss.from_dict({"name": "supcon", "power": 1.0})
 
 
 def test_two_psi_of_one_class_are_told_apart():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,14 @@ B = np.array([0.3, 1.0, 2.5, 4.0])
 TABLE = np.random.default_rng(3).uniform(0.2, 5.0, (4, 4))
 TEMPERATURES = {"cat": 0.3, "dog": 0.5, "owl": 0.9, "yak": 0.4}
 TAU = np.array([0.3, 0.5, 0.9, 0.4])
+MARGIN = {"cat": 0.6, "dog": -0.2, "owl": 0.0, "yak": 1.1}
+M = np.array([0.6, -0.2, 0.0, 1.1])
+
+
+def with_margins(b: np.ndarray, tau: np.ndarray) -> np.ndarray:
+    """Weights of negatives of other classes times exp(m_i / tau_i)."""
+    return np.where(np.eye(4) > 0, b, b * np.exp(M / tau)[:, None])
+
 
 # Parameters, and what they mean: a, b (own class on the diagonal), tau.
 CASES: dict[str, tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]] = {
@@ -53,6 +62,18 @@ CASES: dict[str, tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]] = {
         {"class_temperatures": TEMPERATURES, "negative_weights": NEGATIVE},
         np.ones(4),
         np.tile(B, (4, 1)),
+        TAU,
+    ),
+    "margins": ({"margin": MARGIN}, np.ones(4), with_margins(np.ones((4, 4)), np.full(4, 0.5)), np.full(4, 0.5)),
+    "margins and all": (
+        {
+            "margin": MARGIN,
+            "class_temperatures": TEMPERATURES,
+            "negative_weights": TABLE,
+            "anchor_weights": ANCHOR,
+        },
+        A,
+        with_margins(TABLE, TAU),
         TAU,
     ),
 }
@@ -108,6 +129,8 @@ def test_supcon_with_weights_is_the_mean_over_all_batches(size: int, views: int,
 def test_infonce_with_weights_is_the_mean_over_all_negatives(k: int, alpha: float, case: str) -> None:
     if alpha == 0 and case == "without own":
         pytest.skip("the logarithm of 0 is refused")
+    if (k, alpha) == (1, 0.0) and case.startswith("margins"):
+        pytest.skip("margins of a single negative without the positive are refused")
     gram = random_gram(4, 3, seed=k)
     loss = og.InfoNCE(temperature=0.5, negatives=k, alpha=alpha, **CASES[case][0])
     check(program_of(loss), gram, *enumerated(gram, case, k, alpha))
@@ -214,6 +237,8 @@ def random_loss(rng: np.random.Generator, number: int) -> tuple[og.ClassDistribu
         given["own_class_in_denominator"] = False
     if rng.random() < 0.5:
         given["class_temperatures"] = dict(zip(names, rng.uniform(0.4, 1.5, number), strict=True))
+    if rng.random() < 0.5 and "own_class_in_denominator" not in given:
+        given["margin"] = dict(zip(names, rng.normal(0, 0.5, number), strict=True))
     loss: Loss = og.SupCon(0.5, **given)
     if rng.random() < 0.4 and number <= 4:
         loss = og.InfoNCE(0.5, int(rng.integers(1, 4)), 1.0, **given)
@@ -230,6 +255,52 @@ def test_random_weights_against_the_conic_solver(seed: int) -> None:
     reference = solve_conic(program, tolerance=1e-10)
     assert ours.risk <= reference.value + 1e-9
     assert ours.risk == pytest.approx(reference.value, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_weights_against_a_model_of_cvxpy(seed: int) -> None:
+    """The program as the theory writes it, in another language: sum r_i log-sum-exp of affine functions of A."""
+    import cvxpy as cp
+
+    rng = np.random.default_rng(100 + seed)
+    number = int(rng.integers(3, 9))
+    names = [str(i) for i in range(number)]
+    counts = rng.integers(5, 200, number)
+    lam = counts / counts.sum()
+    a, b = rng.lognormal(0, 1, number), rng.lognormal(0, 1, (number, number))
+    tau, m = rng.uniform(0.4, 1.2, number), rng.normal(0, 0.4, number)
+    loss = og.SupCon(
+        anchor_weights=dict(zip(names, a, strict=True)),
+        negative_weights=b,
+        class_temperatures=dict(zip(names, tau, strict=True)),
+        margin=dict(zip(names, m, strict=True)),
+    )
+    r = lam * a / (lam @ a)
+    gram = cp.Variable((number, number), PSD=True)
+    rows = []
+    for i in range(number):
+        shift = np.log(lam * b[i]) + np.where(np.arange(number) == i, 0.0, (m[i] - 1) / tau[i])
+        scale = np.where(np.arange(number) == i, 0.0, 1 / tau[i])
+        rows.append(r[i] * cp.log_sum_exp(shift + cp.multiply(scale, gram[i])))
+    problem = cp.Problem(cp.Minimize(cp.sum(cp.hstack(rows))), [cp.diag(gram) == 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # asked for more digits than it has, it says so
+        problem.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    ours = og.solve(og.ClassDistribution.from_counts(counts), loss)
+    assert ours.certificate.certified
+    assert ours.risk == pytest.approx(float(problem.value), abs=1e-7)
+    assert ours.risk <= float(problem.value) + 1e-9 + 1e-9 * abs(float(problem.value))
+
+
+def test_absolute_margins_of_the_theory() -> None:
+    """Section 15: these margins have the simplex; shifted so that the head has none, they do not."""
+    classes = og.ClassDistribution.from_counts([5000, 1500, 400, 100])
+    margins = np.array([0.7639601194530633, 0.8867425214678749, 1.028881089560991, 1.2234721044665222])
+    for shift, ends in ((0.0, (109.471, 109.471)), (margins[0], (108.3, 110.6))):
+        margin = dict(zip("0123", margins - shift, strict=True))
+        angles = og.solve(classes, og.SupCon(0.1, negative_weights="class-average", margin=margin)).angles()
+        found = angles[np.triu_indices(4, 1)]
+        assert (found.min(), found.max()) == pytest.approx(ends, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -296,6 +367,7 @@ def test_weights_in_words() -> None:
     temperatures = og.InfoNCE(class_temperatures=TEMPERATURES, negative_weights=NEGATIVE).words()
     assert temperatures.startswith("InfoNCE, 256 negatives")
     assert temperatures.endswith("weighted negatives, a temperature per class")
+    assert og.SupCon(margin=MARGIN).words().endswith("the limit of large batches, a margin per class")
 
 
 @pytest.mark.parametrize(
@@ -310,6 +382,9 @@ def test_weights_in_words() -> None:
         ({"negative_weights": [[1, -2], [3, 4]]}, r"finite weights >= 0; got -2.0 in row 0, column 1"),
         ({"negative_weights": object()}, r"`negative_weights` must be a \(C, C\) table of numbers; got object"),
         ({"class_temperatures": 0.5}, r"`class_temperatures` must be one positive number per class by name; got 0.5"),
+        ({"margin": 0.5}, r"`margin` must be one number per class by name; got 0.5"),
+        ({"margin": {"cat": math.inf}}, r"`margin\[cat\]` must be a finite number; got inf .give every class a number"),
+        ({"margin": {"cat": 40.0}}, r"`margin` must be at most 300 times the temperature, 30; got 40 for cat"),
         ({"own_class_in_denominator": "no"}, r"`own_class_in_denominator` must be True or False; got 'no'"),
     ],
 )
@@ -334,6 +409,20 @@ def test_weights_outside_their_domain(given: dict[str, Any], message: str) -> No
 )
 def test_weights_that_do_not_fit_the_classes(loss: Loss, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
+        og.solve(CLASSES, loss)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        og.SupCon(own_class_in_denominator=False, margin=MARGIN),
+        og.InfoNCE(0.1, math.inf, 0.0, "mean", "scl", margin=MARGIN),
+        og.InfoNCE(0.5, 4, 0.0, sampling="scl", margin=MARGIN),
+        og.InfoNCE(0.5, 1, 0.0, margin=MARGIN),
+    ],
+)
+def test_margins_that_change_nothing(loss: Loss) -> None:
+    with pytest.raises(InvalidInputError, match=r"margins, which only add a constant there \(keep the positive"):
         og.solve(CLASSES, loss)
 
 

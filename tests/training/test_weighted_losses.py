@@ -29,11 +29,14 @@ CASES: dict[str, dict[str, Any]] = {
     "without own, weighted": {"own_class_in_denominator": False, "negative_weights": TABLE},
     "batch-average": {"anchor_weights": "balanced", "negative_weights": "batch-average"},
     "temperatures": {"class_temperatures": {"a": 0.3, "b": 0.5, "c": 0.8}, "negative_weights": TABLE},
+    "margins": {"margin": {"a": 0.3, "b": -0.2, "c": 0.7}, "negative_weights": TABLE},
+    "batch-average with margins": {"negative_weights": "batch-average", "margin": {"a": 0.3, "b": -0.2, "c": 0.7}},
     "everything": {
         "class_temperatures": {"a": 0.3, "b": 0.5, "c": 0.8},
         "negative_weights": TABLE,
         "anchor_weights": ANCHOR,
         "own_class_in_denominator": False,
+        "margin": {"a": 0.3, "b": -0.2, "c": 0.7},
     },
 }
 CLOSE = {"rel": 1e-10, "abs": 1e-12}
@@ -98,7 +101,7 @@ def test_supcon_of_the_full_batch(views: int, case: str) -> None:
     assert module(views_of(means[labels], views), labels).item() == pytest.approx(program.risk(gram(means)), **CLOSE)
 
 
-@pytest.mark.parametrize("case", sorted(set(CASES) - {"batch-average"}))
+@pytest.mark.parametrize("case", sorted(set(CASES) - {"batch-average", "batch-average with margins"}))
 @pytest.mark.parametrize(("k", "alpha"), [(1, 1.0), (2, 0.5)])
 def test_infonce_over_all_negatives(k: int, alpha: float, case: str) -> None:
     loss = og.InfoNCE(0.5, k, alpha, **CASES[case])
@@ -112,7 +115,7 @@ def test_infonce_over_all_negatives(k: int, alpha: float, case: str) -> None:
     assert ratio(terms) == pytest.approx(risk(loss, means), **CLOSE)
 
 
-@pytest.mark.parametrize("case", sorted(set(CASES) - {"batch-average"}))
+@pytest.mark.parametrize("case", sorted(set(CASES) - {"batch-average", "batch-average with margins"}))
 def test_infonce_on_rows(case: str) -> None:
     # With k = N - 1 all other images are drawn: no chance is left.
     loss = og.InfoNCE(0.5, 3, **CASES[case])
@@ -196,7 +199,7 @@ def angles(gram_matrix: np.ndarray) -> np.ndarray:
     return np.asarray(np.degrees(np.arccos(np.clip(gram_matrix[np.triu_indices(3, 1)], -1, 1))))
 
 
-@pytest.mark.parametrize("case", ["both", "batch-average", "temperatures"])
+@pytest.mark.parametrize("case", ["both", "batch-average with margins", "temperatures"])
 def test_exact_training_ends_at_the_optimum(case: str) -> None:
     from optgeom.training.population import train_population
 

@@ -126,10 +126,10 @@ class BatchRows:
         for block in blocks(n, n, ENTRIES):
             at = np.arange(n)[block]
             own = codes[at][:, None] == codes[None, :]
+            log_weight = log_nonnegative(values.negative[codes[at]][:, codes])
             if values.averaged:
-                log_weight = -np.log(np.where(own, number[codes] - 1.0, number[codes]).clip(1.0))
+                log_weight -= np.log(np.where(own, number[codes] - 1.0, number[codes]).clip(1.0))
             else:
-                log_weight = log_nonnegative(values.negative[codes[at]][:, codes])
                 log_weight = np.where(images[at][:, None] == images[None, :], 0.0, log_weight)
             if not values.with_own:
                 log_weight = np.where(own, -math.inf, log_weight)

@@ -53,10 +53,10 @@ class ClassWeights(torch.nn.Module):
 
         def of_block(block: slice, _: Tensor) -> Tensor:
             own = labels[block, None] == labels[None, :]
+            log_weight = table[labels[block]][:, labels]
             if self.averaged:
-                log_weight = -torch.where(own, number - 1.0, number).clamp_min(1.0).log()
+                log_weight = log_weight - torch.where(own, number - 1.0, number).clamp_min(1.0).log()
             else:
-                log_weight = table[labels[block]][:, labels]
                 log_weight = log_weight.masked_fill(images[block, None] == images[None, :], 0.0)
             return log_weight if self.with_own else log_weight.masked_fill(own, -torch.inf)
 
