@@ -36,6 +36,7 @@ EXPERIMENTS = (
     "temperature",
     "digits",
     "sampling_conditions",
+    "prescriptions",
     "gpu",
 )
 

@@ -231,12 +231,12 @@ def _by_margins(search: _Search) -> tuple[Loss, tuple[str, ...]]:
         raise search.refuse("margins", "one margin per class cannot exert its forces")
     t, tau = program.exponents(conditions.cosines), program.temperatures
     pull = program.rows.count * program.rows.pull(t)
-    held = np.where(program.rows.count > 0, pull, 0.0).sum(axis=1)
-    if held.max() >= 1 - 1e-15:
+    pulled = np.where(program.rows.count > 0, pull, 0.0).sum(axis=1)
+    if pulled.max() >= 1 - 1e-15:
         raise search.refuse("margins", "nothing but negatives stands in the denominator, where margins change nothing")
     weight = program.anchor_weight
-    scale = search.strength * float(np.min(weight / (multiple * held)))
-    margin = tau * np.log(scale * multiple * (1 - held) / (weight - scale * multiple * held))
+    scale = search.strength * float(np.min(weight / (multiple * pulled)))
+    margin = tau * np.log(scale * multiple * (1 - pulled) / (weight - scale * multiple * pulled))
     return _fitted(search, "margins", PerClass(conditions, base, {"margin": margin}, math.log(scale)))
 
 

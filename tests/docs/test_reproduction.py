@@ -23,6 +23,7 @@ NAMES = (
     "temperature",
     "digits",
     "sampling_conditions",
+    "prescriptions",
     "gpu",
 )
 
