@@ -1,5 +1,8 @@
 # The public names, each once: type checkers read them here, and `__init__.py` imports each when it is first used.
 from optgeom.certificates import Certificate as Certificate
+from optgeom.collapse.batch_forms import pair_loss_values as pair_loss_values
+from optgeom.collapse.batch_forms import queue_loss_values as queue_loss_values
+from optgeom.collapse.batch_forms import sampler_loss_values as sampler_loss_values
 from optgeom.collapse.design import Design as Design
 from optgeom.collapse.design import design as design
 from optgeom.collapse.loss_values import LossValues as LossValues

@@ -28,5 +28,8 @@ Precision = Literal["off", "bf16", "fp16"]
 Shape = Literal["majority", "exp", "step", "zipf"]
 Colour = Literal["regime", "rank"]
 
+# What stands in the denominator of a loss on pairs.
+PairForm = Literal["simclr", "clip", "mnrl"]
+
 # What a prescription changes so that a wanted geometry becomes the optimum.
 Prescribed = Literal["both", "negative-weights", "margins", "temperatures", "anchor-weights"]

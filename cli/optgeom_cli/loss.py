@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from optgeom.progress import working
+from optgeom_cli.batch_form import BatchForm
 from optgeom_cli.output import UsageError, emit_json, exit_on_error, print_summary
 from optgeom_cli.shared_options import ClassOptions, LossOptions, with_shared_options
 
@@ -24,6 +25,7 @@ _PANEL = "Output"
 def loss(
     class_options: ClassOptions,
     loss_options: LossOptions,
+    batch_form: BatchForm,
     rows: Annotated[
         int | None,
         typer.Option(
@@ -65,13 +67,31 @@ def loss(
     """
     equal_within = equal_within if tolerance is None else tolerance
     classes: ClassDistribution | None
+    source = batch_form.source
+    if source is not None:
+        with working("solving"):
+            values, words = batch_form.values(
+                source,
+                loss_options,
+                others={"classes": class_options.given, "--rows": rows is not None, "--simclr": simclr is not None},
+                dim=dim,
+                base_temperature=base_temperature,
+                observed=observed,
+                equal_within=equal_within,
+            )
+        if json_output:
+            emit_json({**values.as_dict(), "base_temperature": base_temperature, "num_classes": batch_form.num_classes})
+        else:
+            print_summary([("Loss", words), *_values(values)])
+        return
     if simclr is not None:
         classes, chosen = _simclr(simclr, class_options, loss_options, rows)
     else:
         chosen = loss_options.read()
         if not class_options.given and rows is None and chosen.in_rows(None, None)[1] is None:
             raise UsageError(
-                "give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --simclr N"
+                "give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --pairs N, "
+                "--queue K or --per-class P,K for batches without class counts"
             )
         classes = class_options.read() if class_options.given else None
 
@@ -140,6 +160,10 @@ def _lines(
             "Factor",
             f"{values.scale:.6g}: temperature {chosen.temperature:g} / base temperature {base:g}, in all values below",
         )
+    yield from _values(values)
+
+
+def _values(values: LossValues) -> Iterable[tuple[str, str]]:
     # The limit of large batches is an offset from a logarithm of the batch size.
     limit = ""
     if values.loss is not None and values.loss.omitted is not None:
@@ -159,10 +183,12 @@ def _lines(
             gap = max(values.geometry.certificate.gap, 2e-16 * (1 + abs(values.geometry.risk)))
             proof = f", proved to within {gap:.0e} of the optimum"
         yield "Optimal", f"{values.optimal_value:.6f}{limit}  the floor: no features go below it{proof}"
-    if values.simplex_value is not None:
+    if values.simplex_value is not None and values.loss is not None:
         which = "is the optimum only of balanced classes" if values.bracket is None else "needs more dimensions"
         yield "Simplex", f"{values.simplex_value:.6f}{limit}  all classes at equal angles, which {which}"
-    if values.batch_sd is not None:
+    if values.batch_sd == 0:
+        yield "Noise", "none at the floor: every batch has this value there"
+    elif values.batch_sd is not None:
         yield "Noise", f"one batch varies by {values.batch_sd:.2g} (one standard deviation, at the optimum)"
     if values.observed is not None:
         yield "Observed", f"{values.observed:.10g}"

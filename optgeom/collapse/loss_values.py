@@ -76,7 +76,7 @@ class LossValues:
         With a bracket: the lowest value in any dimension, which holds for all features.
     batch_sd : float or None
         Standard deviation of the value of one batch at the optimum, from the classes that it happens to hold; None for
-        losses without batches of a known size.
+        losses without batches of a known size, 0 where all batches have one value.
     notes : tuple of str
     anchors_without_positive : int or None
         With labels: rows whose label no other row has.
@@ -183,10 +183,8 @@ def loss_values(
     if rows is not None:
         hint = "images times views; with two rows the loss is 0 for all features"
         rows = _checks.integer("rows", rows, at_least=3, hint=hint)
-    if observed is not None:
-        observed = _checks.real("observed", observed, hint="the loss that training prints")
     batches = _checks.integer("batches", batches, at_least=1, hint="how many batches the observed value is the mean of")
-    equal_within = _check_share(equal_within)
+    equal_within = check_share(equal_within)
     if dim is not None and classes is None:
         raise InvalidInputError(
             f"`dim` needs `classes`; got {dim!r} without (the collapsed value is the same in every dimension)"
@@ -203,10 +201,12 @@ def loss_values(
         raise InvalidInputError("`loss` must be given with classes; got None (for example SupCon(0.1, batch_size=256))")
     else:
         values = _with_classes(classes, *loss.in_rows(rows, classes), _scale(loss, base_temperature), dim)
-    return _judged(values, observed, batches, loss, base_temperature, equal_within)
+    temperature = loss.shared_temperature if loss is not None and base_temperature is None else None
+    return judged(values, observed, batches, temperature, equal_within)
 
 
-def _check_share(equal_within: float) -> float:
+def check_share(equal_within: float) -> float:
+    """What counts as equal; raises `InvalidInputError` outside 0 to 0.5."""
     hint = "0.01 is one percent of the way from collapsed to optimal"
     number = _checks.real("equal_within", equal_within, above=0.0, hint=hint)
     if number >= 0.5:  # a value half way would be both collapsed and optimal
@@ -226,11 +226,26 @@ def _scale(loss: Loss | None, base_temperature: float | None) -> float:
     )
 
 
-def _judged(
-    values: LossValues, observed: float | None, batches: int, loss: Loss | None, base: float | None, equal_within: float
+def judged(
+    values: LossValues, observed: float | None, batches: int, temperature: float | None, equal_within: float
 ) -> LossValues:
+    """The values with what an observed one says.
+
+    Parameters
+    ----------
+    values : LossValues
+    observed : float or None
+        None changes nothing.
+    batches : int
+        That it is the mean of.
+    temperature : float or None
+        Given where no base temperature was: a value that only a base temperature explains is then recognised.
+    equal_within : float
+        Checked by `check_share`.
+    """
     if observed is None:
         return values
+    observed = _checks.real("observed", observed, hint="the loss that training prints")
     if values.constant is None:
         raise InvalidInputError(
             "`observed` needs the size of the batches; got the limit of SupCon (give rows or a batch "
@@ -242,12 +257,11 @@ def _judged(
         values.simplex_value,
         values.collapsed_formula,
         values.scale,
-        None if values.batch_sd is None else values.batch_sd / math.sqrt(batches),
+        values.batch_sd / math.sqrt(batches) if values.batch_sd else None,
         batches,
         None if values.bracket is None else values.bracket[0],
         values.unlimited_value,
     )
-    temperature = loss.shared_temperature if loss is not None and base is None else None
     sentence = verdict(observed, marks, equal_within, temperature)
     return dataclasses.replace(values, observed=observed, verdict=sentence)
 

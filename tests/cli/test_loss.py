@@ -103,7 +103,7 @@ def test_labels_of_one_batch(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --simclr N"),
+        ([], 2, "give classes (for example --counts 900,50,50), --rows N for the collapsed value alone, or --pairs N"),
         (["--sampler", "sqrt"], 2, "give exactly one of --counts"),
         (["--simclr", 8, "--counts", "5,5"], 2, "--simclr goes with --temperature and --base-temperature only"),
         (["--simclr", 8, "--views", 2], 2, "--simclr goes with"),
@@ -171,3 +171,84 @@ def test_observed_is_impossible_only_below_the_lower_end(observed, verdict):
     said = found(*SIX, "--dim", 2, "--observed", observed)["verdict"]
     assert verdict in said
     assert ("impossible" in said) == (observed < 1.133779)
+
+
+# --- batches without class counts
+
+
+@pytest.mark.parametrize(
+    ("options", "collapsed", "optimal", "words"),
+    [
+        (
+            ("--pairs", 128, "--form", "clip", "--temperature", 0.07),
+            math.log(128),
+            7.09e-5,
+            "CLIP, symmetric, 128 pairs",
+        ),
+        (
+            ("--pairs", 4, "--form", "mnrl", "--temperature", 0.05),
+            math.log(4),
+            None,
+            "MultipleNegativesRanking, 4 pairs",
+        ),
+        (
+            ("--pairs", 64, "--form", "simclr"),
+            math.log(127),
+            None,
+            "SimCLR (NT-Xent), 64 pairs in a batch, temperature 0.1",
+        ),
+        (
+            ("--queue", 65536, "--temperature", 0.2),
+            math.log(65537),
+            None,
+            "a queue of 65536 keys (MoCo), temperature 0.2",
+        ),
+        (
+            ("--per-class", "32,4", "--num-classes", 200),
+            math.log(127),
+            1.1003952607505736,
+            "32 classes with 4 images each",
+        ),
+        (("--per-class", "8,4", "--num-classes", 9, "--views", 2), math.log(63), None, "8 classes with 4 images each"),
+    ],
+)
+def test_batches_without_class_counts(options, collapsed, optimal, words):
+    found = command_line.answer("loss", *options)
+    assert found["collapsed_value"] == pytest.approx(collapsed, rel=1e-12)
+    assert optimal is None or found["optimal_value"] == pytest.approx(optimal, rel=2e-3)
+    assert "batch_sd" in found
+    printed = " ".join(command_line.shown("loss", *options, "--observed", f"{collapsed:.4f}").split())
+    assert words in printed
+    assert "collapsed: this is ln" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--pairs", 8), "--pairs needs --form, one of simclr, clip, mnrl"),
+        (("--form", "clip"), "--form goes with --pairs; got it without"),
+        (
+            ("--pairs", 8, "--form", "clip", "--queue", 9),
+            "give one of --pairs, --queue, --per-class; got --pairs and --queue",
+        ),
+        (("--pairs", 8, "--form", "clip", "--images", 9), "--images goes with --queue; got it without"),
+        (
+            ("--pairs", 8, "--form", "clip", "--counts", "5,4"),
+            "--pairs says what a batch holds and goes with --temperature",
+        ),
+        (
+            ("--queue", 8, "--batch-size", 4),
+            "--queue says what a batch holds and goes with --temperature; got --batch-size",
+        ),
+        (("--queue", 8, "--dim", 4), "got --dim too (leave it out)"),
+        (("--per-class", "4,4"), "--per-class needs --num-classes"),
+        (("--per-class", "4", "--num-classes", 9), "--per-class must be P,K: two whole numbers; got '4'"),
+        (("--per-class", "4,4", "--num-classes", 9, "--rows", 9), "got --rows too (leave it out)"),
+        (("--per-class", "4,4", "--num-classes", 9, "--loss", "supcon"), "got --loss too (leave it out)"),
+    ],
+)
+def test_contradictory_batches(options, message):
+    done = command_line.run("loss", *options)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
