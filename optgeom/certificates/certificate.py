@@ -9,7 +9,7 @@ from typing import Any
 
 from optgeom import _checks
 from optgeom._numerics import Array, Square
-from optgeom.certificates import dual, entropy_dual, uniqueness
+from optgeom.certificates import cuts, dual, entropy_dual, uniqueness
 from optgeom.certificates.dual import DualCheck
 from optgeom.certificates.repair import repair
 from optgeom.formatting import to_json
@@ -22,6 +22,7 @@ RANK_EIGENVALUE = 1e-7  # eigenvalues of a Gram matrix (mean 1) above this count
 
 DUALS: dict[str, Callable[[Any, Array, float], DualCheck]] = {
     "gradient": dual.check,
+    "cuts": cuts.check,
     "linear": dual.check_linear,
     "entropy": entropy_dual.check,
     "entropy-with-anchors": entropy_dual.check_with_anchors,

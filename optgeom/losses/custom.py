@@ -15,6 +15,7 @@ from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import IncompatibleError
 from optgeom.losses import law
 from optgeom.losses.base import Loss, negatives_words, plain
+from optgeom.losses.kinks import NEAR, Cuts, jumps
 from optgeom.losses.on_rows import DrawnBatches, PairSum, sampled_mass
 from optgeom.losses.options import SAMPLING
 from optgeom.losses.rows import RowLoss
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassGroups
     from optgeom.losses.weights import ClassValues
 
+FIRST = 9  # tangents over the range of t with which the search at kinks begins
+SIDES = 8  # tangents around a point, times the number of groups, for a psi whose kinks are not known one by one
+LINES = 8  # on which kinks of a psi of several negatives are looked for
 LARGEST_ENUMERATION = 200_000  # count vectors of the negatives
 DIFFERENCE = 1e-5  # step of central differences, near the cube root of rounding
 
@@ -104,7 +108,8 @@ class GeneralizedContrastive(Loss):
     def rows(self, groups: ClassGroups) -> RowLoss:
         of_negatives = (law.ucl if self.sampling == "ucl" else law.scl)(groups.sizes, groups.proportions)
         if self.psi.is_additive or self.negatives == 1:
-            return SeparableRows(of_negatives.count, groups.proportions, of_negatives, self.psi, self.negatives)
+            kinks = tuple(kinks_of(self.psi, self.temperature, 1).tolist())
+            return SeparableRows(of_negatives.count, groups.proportions, of_negatives, self.psi, self.negatives, kinks)
         number = math.comb(self.negatives + groups.sizes.size, self.negatives)
         if number > LARGEST_ENUMERATION:
             raise IncompatibleError(
@@ -112,7 +117,9 @@ class GeneralizedContrastive(Loss):
                 f"vectors, above the {LARGEST_ENUMERATION} that are enumerated (use fewer negatives or classes, or an "
                 "additive psi)"
             )
-        return EnumeratedRows(of_negatives.count, groups.proportions, of_negatives, self.psi, self.negatives)
+        kinked = kinks_of(self.psi, self.temperature, self.negatives).size > 0
+        reach = 2.0 / self.temperature
+        return EnumeratedRows(of_negatives.count, groups.proportions, of_negatives, self.psi, self.negatives, kinked, reach)
 
     def to_dict(self) -> dict[str, Any]:
         """Name, class and plain attributes of psi, and the other parameters; psi itself is code."""
@@ -160,16 +167,76 @@ def _plain_or_type(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, list, type(None))) else type(value).__name__
 
 
+def kinks_of(psi: Psi, temperature: float, negatives: int) -> Array:
+    """Jumps of the slope of psi on [-2/temperature, 0], for several negatives on lines through that cube."""
+    reach = 2.0 / temperature
+    if psi.is_additive or negatives == 1:
+        return jumps(lambda t: np.asarray(psi.derivative(t[:, None])[:, 0]), -reach, 0.0)
+    rng = np.random.default_rng(0)
+    positions = []
+    for _ in range(LINES):
+        ends = -reach * rng.random((2, negatives))
+        ends = np.where(rng.random(negatives) < 0.5, ends, ends[::-1])
+        along = ends[1] - ends[0]
+
+        def slope(share: Array, start: Array = ends[0], along: Array = along) -> Array:
+            return np.asarray(psi.derivative(start + share[:, None] * along) @ along)
+
+        positions.append(jumps(slope, 0.0, 1.0))
+    return np.concatenate(positions)
+
+
 @dataclass(frozen=True)
 class SeparableRows(RowLoss):
-    """value_g = k [ own_g h(0) + sum_h count_gh p_gh h(t_gh) ]: one negative, or an additive psi."""
+    """value_g = k [ own_g h(0) + sum_h count_gh p_gh h(t_gh) ]: one negative, or an additive psi.
+
+    `kinks` are the t at which the slope of h jumps.
+    """
 
     count: Array
     anchor_weight: Array
     law: law.NegativeLaw
     psi: Psi
     k: int
-    gives: ClassVar[frozenset[str]] = frozenset({"pair-slopes", "pair-mean"})
+    kinks: tuple[float, ...] = ()
+
+    @property
+    def gives(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"pair-slopes", "pair-mean"} | ({"cuts"} if self.kinks else set()))
+
+    def cuts(self, t: Array) -> Cuts:
+        left, right = np.nonzero(self.count * self.law.other > 0)
+        at = t[left, right]
+        near = np.array(self.kinks)
+        beside = np.array([at, at]) if near.size == 0 else np.empty((2, at.size))
+        if near.size:
+            closest = near[np.argmin(np.abs(at[:, None] - near), axis=1)]
+            # Where a kink is near the tangents are those of its two sides, else one at the point itself, twice.
+            step = NEAR * max(1.0, float(np.max(np.abs(near))))
+            kinked = np.abs(at - closest) < 10 * step
+            beside = np.where(kinked, closest + step * np.array([[-1.0], [1.0]]), at)
+        return self._tangents(left, right, beside)
+
+    def first_cuts(self, t: Array) -> Cuts:
+        left, right = np.nonzero(self.count * self.law.other > 0)
+        reach = max(2.0 * float(np.max(np.abs(t))), max(map(abs, self.kinks), default=0.0))
+        grid = np.concatenate([np.linspace(-reach, 0.0, FIRST), *(np.array(self.kinks) + s for s in (-1e-6, 1e-6))])
+        return self._tangents(left, right, np.tile(grid[:, None], (1, left.size)))
+
+    def _tangents(self, left: npt.NDArray[np.intp], right: npt.NDArray[np.intp], points: Array) -> Cuts:
+        """Tangents of the pairs at (n, T) points."""
+        value = np.asarray(self.psi.value(points[..., None]))
+        slope = np.asarray(self.psi.derivative(points[..., None])[..., 0])
+        number, terms = points.shape
+        chance = self.law.other[left, right]
+        slopes = np.zeros((number, terms, self.count.shape[1]))
+        # One term is all classes of a group: its weight has their number, its slope is that of one of them.
+        slopes[:, np.arange(terms), right] = slope / self.count[left, right]
+        level = value - slope * points
+        sizes = np.diag(self.count) + 1
+        weight = sizes[left] * self.anchor_weight[left] * self.k * chance * self.count[left, right]
+        term = np.tile(np.arange(terms), number)
+        return Cuts(left, weight, term, level.ravel(), slopes.reshape(number * terms, -1))
 
     def value(self, t: Array) -> Array:
         chance = self.count * self.law.other
@@ -202,13 +269,43 @@ class SeparableRows(RowLoss):
 
 @dataclass(frozen=True)
 class EnumeratedRows(RowLoss):
-    """Expectation of a psi that is neither additive nor of one negative, over all count vectors of the k negatives."""
+    """Expectation of a psi that is neither additive nor of one negative, over all count vectors of the k negatives.
+
+    `kinked` says that the slope of psi jumps somewhere, `reach` is the largest -t of a Gram matrix.
+    """
 
     count: Array
     anchor_weight: Array
     law: law.NegativeLaw
     psi: Psi
     k: int
+    kinked: bool = False
+    reach: float = 1.0
+
+    @property
+    def gives(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"cuts"} if self.kinked else set())
+
+    def cuts(self, t: Array) -> Cuts:
+        rng, step = np.random.default_rng(0), NEAR * self.reach
+        points = [t, *(t + step * rng.uniform(-1, 1, t.shape) for _ in range(SIDES * t.shape[0]))]
+        return self._tangents(points)
+
+    def first_cuts(self, t: Array) -> Cuts:
+        rng = np.random.default_rng(1)
+        points = [t, *(-self.reach * rng.random(t.shape) for _ in range(FIRST)), np.zeros_like(t)]
+        return self._tangents(points)
+
+    def _tangents(self, points: list[Array]) -> Cuts:
+        levels, slopes = [], []
+        for t in points:
+            pull = self._pull(t)
+            levels.append(self.value(t) - (self.count * pull * np.where(self.count > 0, t, 0.0)).sum(axis=1))
+            slopes.append(pull)
+        groups = self.count.shape[0]
+        row = np.arange(groups)
+        weight = (np.diag(self.count) + 1) * self.anchor_weight
+        return Cuts(row, weight, np.tile(row, len(points)), np.concatenate(levels), np.concatenate(slopes))
 
     def _outcomes(self) -> Iterator[tuple[npt.NDArray[np.intp], Array]]:
         """Multisets of k categories as (n, k) indices, with (n, G) probabilities by anchor.

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from optgeom._numerics import Array, Square, Vector, log_nonnegative, logsumexp_rows
 from optgeom.errors import IncompatibleError
+from optgeom.losses.kinks import Cuts
 from optgeom.losses.expectation import Multinomial, SecondMoments, expect
 from optgeom.losses.law import NegativeLaw, other_classes
 
@@ -63,6 +64,7 @@ class RowLoss(ABC):
         "linear": the rows are linear in t (k = 1, alpha = 0), a linear program over the elliptope;
         "pair-mean": with equally frequent classes a row is at least the mean, over its pairs, of the row in which every
         pair has that t, as a log-sum is, being concave in the distribution of t;
+        "cuts": `cuts`, for rows with kinks, whose pull is one of several derivatives there;
         "merge": `merge`, for losses under which some classes coincide whatever the parameters.
     """
 
@@ -113,6 +115,14 @@ class RowLoss(ABC):
     def smallest_multiple(self, pulls: Square) -> Vector:
         """(G,) how many times these pulls a row exerts at least: 0 where something else stands in the denominator."""
         return np.zeros(self.count.shape[0])
+
+    def cuts(self, t: Square) -> Cuts:
+        """Tangents near t on both sides of every kink, where these rows give "cuts"."""
+        raise lacks("cuts", self)
+
+    def first_cuts(self, t: Square) -> Cuts:
+        """Tangents all over the range of t, from which a search can begin."""
+        return self.cuts(t)
 
     def merge(self, merged: npt.NDArray[np.bool_]) -> RowLoss:
         """Rows in which each marked group, whose classes have no weight, is one pseudo-class of its total weight."""

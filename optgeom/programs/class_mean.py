@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,6 @@ class ClassMeanProgram:
     loss: Loss
     rows: RowLoss
     coincident: npt.NDArray[np.bool_]
-    dual: ClassVar[Literal["gradient"]] = "gradient"
 
     @classmethod
     def build(cls, classes: ClassDistribution, loss: Loss, grouped: bool = True) -> ClassMeanProgram:
@@ -55,6 +54,11 @@ class ClassMeanProgram:
         if not (grouped and "groups" in loss.gives):
             groups = _apart(groups, loss.coincident(groups)[groups.index])
         return cls(groups, loss, loss.rows(groups), loss.coincident(groups))
+
+    @property
+    def dual(self) -> Literal["gradient", "cuts"]:
+        """Which dual bounds it: that of the gradient, or of one of several where the rows have kinks."""
+        return "cuts" if "cuts" in self.rows.gives else "gradient"
 
     @property
     def temperature(self) -> float:

@@ -25,6 +25,7 @@ CAPABILITIES = {
     "majorizer": "a log-sum loss",
     "pair-slopes": "a separable one (k = 1, or an additive psi)",
     "linear": "a linear one (k = 1 without the positive)",
+    "cuts": "one with kinks",
     "row-softmax": "the softmax of each row, with equal masses",
 }
 

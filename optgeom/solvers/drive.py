@@ -20,6 +20,7 @@ from optgeom.solvers.barrier import Barrier
 from optgeom.solvers.base import Attempt, Judge, Solver, incompatible
 from optgeom.solvers.closed_forms import ClosedForms
 from optgeom.solvers.conic import Conic
+from optgeom.solvers.cutting_planes import CuttingPlanes
 from optgeom.solvers.interior_point import LinearLowRank
 from optgeom.solvers.low_rank import LOOSE_STEPS, LowRank
 from optgeom.solvers.newton import Newton
@@ -150,6 +151,11 @@ def class_mean_steps() -> tuple[Step, ...]:
     )
 
 
+def kinked_steps() -> tuple[Step, ...]:
+    """Losses with kinks: closed forms, then cutting planes; methods for smooth losses where these end short of it."""
+    return (Step(ClosedForms()), Step(CuttingPlanes()), Step(LowRank()), Step(SeparableNewton(), when=_never))
+
+
 def weighted_steps(program: CertifiableProgram, tolerance: float) -> tuple[Step, ...]:
     """Weighted programs: a low-rank staircase, and where the rank is a large part of n the primal-dual method.
 
@@ -213,6 +219,8 @@ def steps_of(program: CertifiableProgram, tolerance: float) -> tuple[Step, ...]:
     """The cascade of a program, by what it says of itself."""
     if program.dual == "gradient":
         return class_mean_steps()
+    if program.dual == "cuts":
+        return kinked_steps()
     return weighted_steps(program, tolerance) if "row-softmax" in program.gives else sampling_steps(tolerance)
 
 
