@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Solver = Literal["auto", "newton", "low-rank", "conic"]
+Solver = Literal["auto", "newton", "low-rank", "cutting-planes", "conic"]
 
 Scheme = Literal["supcon", "soft-supcon", "y-aware", "x-clr"]
 Similarity = Literal["cosine", "euclidean"]

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
-from optgeom._numerics import Array, Square, Vector
+from optgeom._numerics import Array, Square
 from optgeom.certificates.dual import EIGENVALUE_ROUNDING, DualCheck
-from optgeom.losses.kinks import Cuts
+from optgeom.losses.rows import Cuts
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 
@@ -38,9 +40,9 @@ def check(program: ClassMeanProgram, cosines: Square, risk: float) -> DualCheck:
 class _Linear:
     """l(mu) and G(mu) as linear maps: level (K,), and for each pair g <= h with classes its gradient (P, K)."""
 
-    level: Vector
-    left: Array
-    right: Array
+    level: Array
+    left: npt.NDArray[np.intp]
+    right: npt.NDArray[np.intp]
     gradient: Array
 
 
@@ -67,7 +69,7 @@ def _constant(program: ClassMeanProgram, cuts: Cuts) -> float:
     return program.risk(np.ones_like(t)) - float(np.sum(cuts.weight * _greatest(cuts, terms)))
 
 
-def _greatest(cuts: Cuts, values: Vector) -> Vector:
+def _greatest(cuts: Cuts, values: Array) -> Array:
     """(T,) greatest cut of each term."""
     top = np.full(cuts.row.size, -np.inf)
     np.maximum.at(top, cuts.term, values)
@@ -80,7 +82,7 @@ def at_one_point(program: ClassMeanProgram, t: Square) -> float:
     return _constant(program, there)
 
 
-def mixture(program: ClassMeanProgram, cuts: Cuts, t: Square) -> tuple[Vector, Vector] | None:
+def mixture(program: ClassMeanProgram, cuts: Cuts, t: Square) -> tuple[Array, Array] | None:
     """(K,) mu and (G,) zeta that make the bound large; None where the conic solver gave nothing."""
     import cvxpy
 
@@ -111,7 +113,9 @@ def mixture(program: ClassMeanProgram, cuts: Cuts, t: Square) -> tuple[Vector, V
     return weights / total[cuts.term], np.asarray(zeta.value) * scale
 
 
-def symmetric_form(left: Array, right: Array, between: object, diagonal: object, sizes: Array) -> tuple[object, object]:
+def symmetric_form(
+    left: npt.NDArray[np.intp], right: npt.NDArray[np.intp], between: Any, diagonal: Any, sizes: group_matrix.Sizes
+) -> tuple[Any, Any]:
     """The block of a symmetric matrix in group form as an expression of cvxpy, and what must be >= 0 beside it.
 
     Parameters
@@ -139,10 +143,10 @@ def symmetric_form(left: Array, right: Array, between: object, diagonal: object,
     own = np.zeros((several.size, left.size))
     for place, g in enumerate(several):
         own[place, np.flatnonzero((left == g) & (right == g))[0]] = 1.0
-    return block, diagonal[several] - own @ between  # type: ignore[index]
+    return block, diagonal[several] - own @ between
 
 
-def lower_bound(program: ClassMeanProgram, cuts: Cuts, mu: Vector, zeta: Vector) -> float:
+def lower_bound(program: ClassMeanProgram, cuts: Cuts, mu: Array, zeta: Array) -> float:
     """The bound of these minorants, this mixture and this diagonal, with the rounding of its eigenvalues."""
     linear, sizes = _linear(program, cuts), program.sizes
     gradient = np.zeros((sizes.size, sizes.size))

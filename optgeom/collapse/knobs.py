@@ -350,12 +350,12 @@ class Warming:
         The largest force, and its temperature.
     """
 
-    forces: Callable[[Vector], Vector]
+    forces: Callable[[Array], Array]
     peak: Vector
     at: Vector
 
     @classmethod
-    def of(cls, forces: Callable[[Vector], Vector], middle: Vector) -> Warming:
+    def of(cls, forces: Callable[[Array], Array], middle: Vector) -> Warming:
         """Look for the first largest force, around temperatures of the right order.
 
         Raises

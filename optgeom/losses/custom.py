@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +16,20 @@ from optgeom._numerics import Array, log_nonnegative
 from optgeom.errors import IncompatibleError
 from optgeom.losses import law
 from optgeom.losses.base import Loss, negatives_words, plain
-from optgeom.losses.kinks import NEAR, Cuts, jumps
 from optgeom.losses.on_rows import DrawnBatches, PairSum, sampled_mass
 from optgeom.losses.options import SAMPLING
-from optgeom.losses.rows import RowLoss
+from optgeom.losses.rows import Cuts, RowLoss
 
 if TYPE_CHECKING:
     from optgeom.inputs.classes import ClassGroups
     from optgeom.losses.weights import ClassValues
 
+SEGMENTS, HALVINGS = 64, 48  # into which a range is cut where jumps of a slope are looked for, and each again
+JUMP = 1e-6  # of the slope within rounding, relative to the largest slope: what counts as a kink
+NEAR = 1e-7  # how far from a point the tangents on both sides of it are taken, relative to the range of t
 FIRST = 9  # tangents over the range of t with which the search at kinks begins
 SIDES = 8  # tangents around a point, times the number of groups, for a psi whose kinks are not known one by one
+CHECKED, CONVEX = 257, 1e-9  # points of a line at which psi is checked, and what rounding may take from its slope
 LINES = 8  # on which kinks of a psi of several negatives are looked for
 LARGEST_ENUMERATION = 200_000  # count vectors of the negatives
 DIFFERENCE = 1e-5  # step of central differences, near the cube root of rounding
@@ -34,7 +38,7 @@ DIFFERENCE = 1e-5  # step of central differences, near the cube root of rounding
 class Psi(Protocol):
     r"""What a user's loss must offer.
 
-    psi(t_1, ..., t_k) must be convex, strictly increasing in each argument and symmetric under exchange of the
+    psi(t_1, ..., t_k) must be convex, increasing in each argument and symmetric under exchange of the
     negatives, for t_l in [-2/tau, 0]; solvers may try points a little outside.
 
     Attributes
@@ -63,7 +67,7 @@ class GeneralizedContrastive(Loss):
     Parameters
     ----------
     psi : Psi
-        Convex, strictly increasing, symmetric.
+        Convex, increasing, symmetric; kinks are welcome. That it is convex and increasing is checked on some lines.
     temperature : float
         tau > 0, dimensionless.
     negatives : int
@@ -105,11 +109,23 @@ class GeneralizedContrastive(Loss):
             given.add("strictly-convex")
         return frozenset(given)
 
+    @cached_property
+    def kinks(self) -> tuple[float, ...]:
+        """Where the slope of psi jumps: t for an additive psi, else positions on lines through the range of t.
+
+        Raises
+        ------
+        IncompatibleError
+            A psi that is not convex, or falls somewhere, on the lines that are looked at.
+        """
+        return tuple(position for line in _lines(self) for position in line.checked_jumps())
+
     def rows(self, groups: ClassGroups) -> RowLoss:
         of_negatives = (law.ucl if self.sampling == "ucl" else law.scl)(groups.sizes, groups.proportions)
         if self.psi.is_additive or self.negatives == 1:
-            kinks = tuple(kinks_of(self.psi, self.temperature, 1).tolist())
-            return SeparableRows(of_negatives.count, groups.proportions, of_negatives, self.psi, self.negatives, kinks)
+            return SeparableRows(
+                of_negatives.count, groups.proportions, of_negatives, self.psi, self.negatives, self.kinks
+            )
         number = math.comb(self.negatives + groups.sizes.size, self.negatives)
         if number > LARGEST_ENUMERATION:
             raise IncompatibleError(
@@ -117,9 +133,15 @@ class GeneralizedContrastive(Loss):
                 f"vectors, above the {LARGEST_ENUMERATION} that are enumerated (use fewer negatives or classes, or an "
                 "additive psi)"
             )
-        kinked = kinks_of(self.psi, self.temperature, self.negatives).size > 0
-        reach = 2.0 / self.temperature
-        return EnumeratedRows(of_negatives.count, groups.proportions, of_negatives, self.psi, self.negatives, kinked, reach)
+        return EnumeratedRows(
+            of_negatives.count,
+            groups.proportions,
+            of_negatives,
+            self.psi,
+            self.negatives,
+            kinked=bool(self.kinks),
+            reach=2.0 / self.temperature,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Name, class and plain attributes of psi, and the other parameters; psi itself is code."""
@@ -167,23 +189,99 @@ def _plain_or_type(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, list, type(None))) else type(value).__name__
 
 
-def kinks_of(psi: Psi, temperature: float, negatives: int) -> Array:
-    """Jumps of the slope of psi on [-2/temperature, 0], for several negatives on lines through that cube."""
-    reach = 2.0 / temperature
-    if psi.is_additive or negatives == 1:
-        return jumps(lambda t: np.asarray(psi.derivative(t[:, None])[:, 0]), -reach, 0.0)
+@dataclass(frozen=True)
+class _Line:
+    """A straight line through the range of t, on which psi is a function of one number."""
+
+    psi: Psi
+    start: Array  # (k,)
+    along: Array  # (k,), with entries >= 0
+    low: float
+    high: float
+
+    def slope(self, position: Array) -> Array:
+        return np.asarray(self.psi.derivative(self.start + position[:, None] * self.along) @ self.along)
+
+    def checked_jumps(self) -> list[float]:
+        """Jumps of the slope; raises `IncompatibleError` where it falls, or is negative."""
+        grid = np.linspace(self.low, self.high, CHECKED)
+        slope = self.slope(grid)
+        rounding = CONVEX * max(float(np.max(np.abs(slope))), 1e-300)
+        rise = np.diff(slope)
+        worst = int(np.argmin(rise))
+        step = grid[1] - grid[0]
+        if rise[worst] < -rounding:
+            at = self.start + (grid[worst] + step / 2) * self.along
+            where = ", ".join(f"{value:.3g}" for value in np.atleast_1d(at))
+            raise IncompatibleError(
+                f"`psi` must be convex; got {type(self.psi).__name__}, whose second derivative is "
+                f"{rise[worst] / step:.3g} at t = ({where}), {_along(self.along)} (its optimum has no certificate)"
+            )
+        if slope.min() < -rounding:
+            at = self.start + grid[int(np.argmin(slope))] * self.along
+            where = ", ".join(f"{value:.3g}" for value in np.atleast_1d(at))
+            raise IncompatibleError(
+                f"`psi` must not fall; got {type(self.psi).__name__}, whose slope is {slope.min():.3g} at "
+                f"t = ({where}), {_along(self.along)} (negatives must repel)"
+            )
+        return [float(position) for position in jumps(self.slope, self.low, self.high)]
+
+
+def _along(direction: Array) -> str:
+    """The direction of a line in words."""
+    if direction.size == 1:
+        return "in t"
+    if np.count_nonzero(direction) == 1:
+        return "in one of the negatives"
+    return "in all negatives together" if np.all(direction == direction[0]) else "along a line"
+
+
+def _lines(loss: GeneralizedContrastive) -> Iterator[_Line]:
+    """The whole range for an additive psi; else the diagonal, lines along one axis, and lines upwards in all."""
+    psi, reach = loss.psi, 2.0 / loss.temperature
+    number = 1 if psi.is_additive else loss.negatives
+    yield _Line(psi, np.zeros(number), np.ones(number), -reach, 0.0)
+    if number == 1:
+        return
     rng = np.random.default_rng(0)
-    positions = []
-    for _ in range(LINES):
-        ends = -reach * rng.random((2, negatives))
-        ends = np.where(rng.random(negatives) < 0.5, ends, ends[::-1])
-        along = ends[1] - ends[0]
+    for which in range(LINES):
+        start = -reach * rng.random(number)
+        along = rng.random(number) if which % 2 else np.eye(number)[0]
+        if which % 2 == 0:
+            start[0] = 0.0
+            yield _Line(psi, start, along, -reach, 0.0)
+        else:
+            # Upwards from the point to where the first negative reaches 0.
+            yield _Line(psi, start, along, 0.0, float(np.min(-start / along)))
 
-        def slope(share: Array, start: Array = ends[0], along: Array = along) -> Array:
-            return np.asarray(psi.derivative(start + share[:, None] * along) @ along)
 
-        positions.append(jumps(slope, 0.0, 1.0))
-    return np.concatenate(positions)
+def jumps(slope: Callable[[Array], Array], low: float, high: float) -> Array:
+    """Points of [low, high] at which a non-decreasing slope jumps, ascending.
+
+    Parameters
+    ----------
+    slope : callable
+        From (n,) points to (n,) slopes.
+    low, high : float
+
+    Returns
+    -------
+    (m,)
+        To rounding; jumps below `JUMP` of the largest slope, and several within one of 64 segments, may be missed.
+    """
+    edges = np.linspace(low, high, SEGMENTS + 1)
+    at = np.asarray(slope(edges), dtype=np.float64)
+    least = JUMP * max(float(np.max(np.abs(at))), 1e-300)
+    left, right = edges[:-1].copy(), edges[1:].copy()
+    from_left, from_right = at[:-1].copy(), at[1:].copy()
+    for _ in range(HALVINGS):
+        middle = (left + right) / 2
+        between = np.asarray(slope(middle), dtype=np.float64)
+        # The half with the larger rise; of a smooth slope the rise halves too, and is gone in the end.
+        upper = from_right - between > between - from_left
+        left, from_left = np.where(upper, middle, left), np.where(upper, between, from_left)
+        right, from_right = np.where(upper, right, middle), np.where(upper, from_right, between)
+    return np.asarray(((left + right) / 2)[from_right - from_left > least])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -122,6 +122,53 @@ class InfoNCE(ClassWeighted):
     def implied(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         # Infinitely many negatives can only be averaged: asking for the one reduction that exists would be pedantry.
         return {"negatives_reduction": "mean"} if given.get("negatives") == math.inf else {}
+
+    @classmethod
+    def debiased(
+        cls, classes: ClassDistribution, *, tau_plus: float, temperature: float = 0.1, weight: float = 1.0
+    ) -> Self:
+        r"""The debiased loss in the limit of many negatives, as a loss with weights per class.
+
+            F = sum_i lam_i log( 1 + Q/(1 - tau_plus) [ (lam_i - tau_plus) + sum_{j != i} lam_j exp((A_ij - 1)/tau) ] )
+
+        Parameters
+        ----------
+        classes : ClassDistribution
+        tau_plus : float
+            >= 0: share of the negatives that are taken to be of the anchor's class.
+        temperature : float
+        weight : float
+            Q > 0 of the negatives.
+
+        Returns
+        -------
+        InfoNCE
+            With a (C, C) table of weights.
+
+        Raises
+        ------
+        InvalidInputError
+            A tau_plus above the share of a class: more than its own images would be taken from its denominator, which
+            is clipped there, and the clipped row is not convex.
+
+        References
+        ----------
+        Chuang et al. 2020, arXiv 2007.00224.
+        """
+        _checks.real("tau_plus", tau_plus, at_least=0.0, hint="the share of a class, 1/C for balanced ones")
+        _checks.real("weight", weight, above=0.0, hint="1 is usual")
+        share = classes.proportions
+        rarest = int(np.argmin(share))
+        if tau_plus > share[rarest]:
+            name, least = classes.names[rarest], share[rarest]
+            raise InvalidInputError(
+                f"`tau_plus` must be at most the share of every class; got {tau_plus:g}, and {name} has {least:.4g}: "
+                f"its denominator would lose {tau_plus - least:.3g} more than its own images, and the clipped loss is "
+                "not convex (lower tau_plus)"
+            )
+        table = np.full((share.size, share.size), weight / (1.0 - tau_plus))
+        np.fill_diagonal(table, weight / (1.0 - tau_plus) * (share - tau_plus) / share)
+        return cls(temperature, math.inf, 1.0, "mean", negative_weights=table)
 
     def _law(self, groups: ClassGroups) -> law.NegativeLaw:
         if self.negative_law is not None:

@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from optgeom._numerics import Array, Square, Vector, log_nonnegative, logsumexp_rows
 from optgeom.errors import IncompatibleError
-from optgeom.losses.kinks import Cuts
 from optgeom.losses.expectation import Multinomial, SecondMoments, expect
 from optgeom.losses.law import NegativeLaw, other_classes
 
@@ -40,6 +39,45 @@ class Majorizer:
     log_weight: Array
     mass: Array
     exact: bool
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Affine minorants of the terms of all rows, for losses with kinks: hinges, hardest negatives.
+
+    A convex term lies above each of its tangents, and above every mixture of them. At a kink those of both sides, in a
+    mixture that is free to choose, are what solvers and certificates need in place of a gradient.
+
+    The risk is constant + sum over terms of weight (term); a cut of term k of row g says
+    term >= level + sum_h count_gh slope_h t_gh.
+
+    Attributes
+    ----------
+    row : (T,) intp
+        Row g of each term.
+    weight : (T,)
+        m_g r_g times the weight of the term within its row.
+    term : (K,) intp
+        Term of each cut.
+    level : (K,)
+    slope : (K, G)
+        Derivative in t_gh of one class.
+    """
+
+    row: npt.NDArray[np.intp]
+    weight: Array
+    term: npt.NDArray[np.intp]
+    level: Array
+    slope: Array
+
+    def joined(self, other: Cuts) -> Cuts:
+        """These cuts and others of the same terms, each once."""
+        term, level = np.concatenate([self.term, other.term]), np.concatenate([self.level, other.level])
+        slope = np.concatenate([self.slope, other.slope])
+        size = np.maximum(1.0, np.abs(np.column_stack([level, slope])).max(axis=0))
+        rounded = np.round(np.column_stack([level, slope]) / size, 13)
+        kept = np.sort(np.unique(np.column_stack([term, rounded]), axis=0, return_index=True)[1])
+        return Cuts(self.row, self.weight, term[kept], level[kept], slope[kept])
 
 
 def lacks(capability: str, rows: RowLoss) -> IncompatibleError:
@@ -308,16 +346,16 @@ class MultinomialRows(RowLoss):
     def largest_multiple(self, pulls: Square) -> Vector:
         # Classes of a set S hold a share of the denominator only where one of them is drawn, with probability f(q(S)),
         # f concave: of all sets those with the most pull per probability bind, one group after the other.
-        held, probability = self._in_order(pulls, -1.0)
+        pulled, probability = self._in_order(pulls, -1.0)
         drawn = self._chance(probability)
-        return np.asarray(np.min(np.divide(drawn, held, out=np.full_like(held, np.inf), where=held > 0), axis=1))
+        return np.asarray(np.min(np.divide(drawn, pulled, out=np.full_like(pulled, np.inf), where=pulled > 0), axis=1))
 
     def smallest_multiple(self, pulls: Square) -> Vector:
         if self.counts.positive_required or np.any(self.counts.constants > 0):
             return super().smallest_multiple(pulls)
         # Where all negatives are of a set S, it holds the whole denominator: with probability q(S)^k, which is convex.
-        held, probability = self._in_order(pulls, 1.0)
-        return np.asarray(np.max(np.minimum(probability, 1.0) ** self.counts.k / held, axis=1))
+        pulled, probability = self._in_order(pulls, 1.0)
+        return np.asarray(np.max(np.minimum(probability, 1.0) ** self.counts.k / pulled, axis=1))
 
     def _in_order(self, pulls: Square, sign: float) -> tuple[Square, Square]:
         """Pull and probability of the first 1, 2, ... groups of other classes in order of pull per probability."""
@@ -326,8 +364,8 @@ class MultinomialRows(RowLoss):
         density = np.divide(pulls, law.other, out=np.full_like(pulls, np.inf), where=some)
         order = np.argsort(np.where(some, sign * density, np.inf), axis=1, kind="stable")
         parts = (np.where(some, self.count * values, 0.0) for values in (pulls, law.other))
-        held, probability = (np.cumsum(np.take_along_axis(part, order, axis=1), axis=1) for part in parts)
-        return held, probability
+        pulled, probability = (np.cumsum(np.take_along_axis(part, order, axis=1), axis=1) for part in parts)
+        return pulled, probability
 
     def _chance(self, probability: Square) -> Square:
         """Chance that a set of other classes is drawn (with a positive, if required), from that of one negative."""

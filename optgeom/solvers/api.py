@@ -48,8 +48,9 @@ def solve(
         `InfoNCE`, `SupCon`, `SupConFullBatch`, or your own `GeneralizedContrastive`.
     dim : int, optional
         Embedding dimension. Below the rank of the optimum the answer is a `bracket`, marked as not certified.
-    solver : {"auto", "newton", "low-rank", "conic"}
-        "auto" tries closed forms, Newton on the rank-one dual, its homotopy, then the low-rank method. "conic" (CVXPY
+    solver : {"auto", "newton", "low-rank", "cutting-planes", "conic"}
+        "auto" tries closed forms, Newton on the rank-one dual, its homotopy, then the low-rank method; for a psi with
+        kinks cutting planes, whose master programs CVXPY and Clarabel solve. "conic" (CVXPY
         and Clarabel) is the reference for small problems and rarely accurate enough to be certified.
     tolerance : float
         Relative duality gap: gap <= tolerance (1 + |risk|).

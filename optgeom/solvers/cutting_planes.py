@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from optgeom._numerics import Square
+from optgeom._numerics import Array, Square
 from optgeom.certificates import Certified
 from optgeom.certificates.cuts import symmetric_form
 from optgeom.certificates.repair import repair
-from optgeom.losses.kinks import Cuts
+from optgeom.losses.rows import Cuts
 from optgeom.programs.class_mean import ClassMeanProgram
 from optgeom.solvers.base import Attempt, Judge
 
@@ -36,8 +36,9 @@ class CuttingPlanes:
         """From the tangents all over the range; the start is one more point."""
         cuts = program.rows.first_cuts(program.exponents(start))
         best: Certified | None = None
-        stalled = 0
-        for number in range(1, ROUNDS + 1):
+        stalled = rounds = 0
+        while rounds < ROUNDS:
+            rounds += 1
             cosines = _master(program, cuts)
             if cosines is None:
                 break
@@ -51,10 +52,10 @@ class CuttingPlanes:
             if best.certificate.certified or stalled > STALLED:
                 break
             cuts = cuts.joined(program.rows.cuts(program.exponents(feasible)))
-        return None if best is None else Attempt(best, self.name, number)
+        return None if best is None else Attempt(best, self.name, rounds)
 
 
-def _master(program: ClassMeanProgram, cuts: Cuts) -> Square | None:
+def _master(program: ClassMeanProgram, cuts: Cuts) -> Array | None:
     """The matrix that minimises the greatest of these tangents, not quite feasible; None where there is none."""
     import cvxpy
 

@@ -153,7 +153,7 @@ def class_mean_steps() -> tuple[Step, ...]:
 
 def kinked_steps() -> tuple[Step, ...]:
     """Losses with kinks: closed forms, then cutting planes; methods for smooth losses where these end short of it."""
-    return (Step(ClosedForms()), Step(CuttingPlanes()), Step(LowRank()), Step(SeparableNewton(), when=_never))
+    return (Step(ClosedForms()), Step(CuttingPlanes()), Step(LowRank()), Step(Conic(), when=_never))
 
 
 def weighted_steps(program: CertifiableProgram, tolerance: float) -> tuple[Step, ...]:

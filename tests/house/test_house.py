@@ -43,7 +43,7 @@ PARALLEL = {room.strip() for rooms, parallel in LEVELS if parallel for room in r
 
 # Where a package may be imported at all; everywhere outside training only inside functions.
 OPTIONAL = {
-    "cvxpy": {"solvers/conic.py"},
+    "cvxpy": {"solvers/conic.py", "solvers/cutting_planes.py", "certificates/cuts.py"},
     "clarabel": {"solvers/conic.py"},
     "torch": {"training/", "io.py", "embeddings/readers/torch_files.py"},
     "pyarrow": {"embeddings/readers/", "collapse/scan_table.py"},

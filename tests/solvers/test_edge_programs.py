@@ -334,7 +334,7 @@ def test_singletons_of_a_full_batch_in_few_dimensions(dim: int) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"solver": "simplex"}, "`solver` must be one of auto, newton, low-rank, conic; got 'simplex'"),
+        ({"solver": "simplex"}, "`solver` must be one of auto, newton, low-rank, cutting-planes, conic; got 'simplex'"),
         ({"tolerance": 0.0}, r"`tolerance` must be > 0; got 0.0 \(the default is 1e-8\)"),
         ({"tolerance": math.nan}, "`tolerance` must be > 0; got nan"),
         ({"backward_tolerance": -1e-8}, r"`backward_tolerance` must be > 0; got -1e-08 \(the default is 1e-8\)"),
