@@ -25,6 +25,7 @@ from optgeom.solvers.interior_point import LinearLowRank
 from optgeom.solvers.low_rank import LOOSE_STEPS, LowRank
 from optgeom.solvers.newton import Newton
 from optgeom.solvers.primal_dual import PrimalDual
+from optgeom.solvers.row_scaled import RowScaled
 from optgeom.solvers.separable import SeparableNewton
 
 ROUNDING_GAP = 1e-12  # of 1 + |risk|, where only the backward error is left to improve
@@ -116,6 +117,10 @@ def _all_forces(progress: Progress) -> bool:
     return bool(progress.program.forces().all())  # type: ignore[attr-defined]
 
 
+def _sparse(progress: Progress) -> bool:
+    return not _all_forces(progress)
+
+
 def _unsettled(progress: Progress) -> bool:
     """Whether the last answer is more than the floor of rare classes away from the optimum."""
     if not progress.attempts or not progress.attempts[-1].solver.startswith("newton"):
@@ -140,13 +145,17 @@ class Step:
 
 
 def class_mean_steps() -> tuple[Step, ...]:
-    """Closed forms, Newton's method on the rank-one dual, then the low-rank method; the conic one by name only."""
+    """Closed forms, Newton's method on the rank-one dual, then the low-rank method; the conic one by name only.
+
+    Where some pairs of classes exert no force on each other, the last try is in units of each class's own force.
+    """
     return (
         Step(ClosedForms()),
         Step(Newton(), when=_all_forces),
         Step(SeparableNewton(), when=_all_forces),
         Step(LinearLowRank(), when=_unsettled),
         Step(LowRank(), _newton_answer, when=_unsettled),
+        Step(RowScaled(), when=_sparse),
         Step(Conic(), when=_never),
     )
 

@@ -364,3 +364,57 @@ def test_losses_undefined_for_the_classes() -> None:
         og.InvalidInputError, match=r"`negative_law` must hold finite probabilities >= 0; got -1.0 in row 0, column 1"
     ):
         og.solve(halves, with_law([[2, -1, 0], [1, 0, 0], [1, 0, 0]]))
+
+
+SPARSE = np.array([[0, 0, 0.45, 0.55], [0, 0.75, 0.25, 0], [0.11, 0.68, 0, 0.21], [1, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.04, 0.01])
+def test_a_sparse_law_at_low_temperatures(temperature):
+    """Classes 0, 2 and 3 form a triangle, class 1 meets class 2 alone and is opposite to it."""
+    classes = og.ClassDistribution.from_counts([37, 27, 20, 16])
+    loss = og.InfoNCE(temperature, math.inf, 1.0, "mean", negative_law=SPARSE)
+    geometry = og.solve(classes, loss)
+    assert geometry.certificate.certified
+    assert geometry.cosine(1, 2) == pytest.approx(-1.0, abs=1e-9)
+    # Three equal pushes balance: log force = y_i + y_j for the triangle, and the means cancel with weights e^y.
+    lam = np.array([37, 27, 20, 16]) / 100
+    own = 1 + np.diag(SPARSE)
+    force = np.zeros((4, 4))
+    for i in range(4):
+        x = SPARSE[i] * np.exp((geometry.gram[i] - 1) / temperature)
+        x[i] = 0.0
+        force[i] = lam[i] * x / (own[i] + x.sum())
+    both = force + force.T
+    triangle = [0, 2, 3]
+    y = 0.5 * np.log(
+        [
+            both[0, 2] * both[0, 3] / both[2, 3],
+            both[0, 2] * both[2, 3] / both[0, 3],
+            both[0, 3] * both[2, 3] / both[0, 2],
+        ]
+    )
+    weights = np.exp(y - y.max())
+    gram = geometry.gram[np.ix_(triangle, triangle)]
+    assert gram @ weights == pytest.approx(np.zeros(3), abs=1e-9)
+
+
+@pytest.mark.slow
+def test_random_sparse_laws_at_low_temperatures():
+    """Of 24 laws with two fifths of zeros at T = .01 all but one are certified; that one to 1e-7."""
+    rng = np.random.default_rng(0)
+    errors = []
+    for _ in range(24):
+        number = int(rng.integers(3, 7))
+        law = rng.random((number, number))
+        law[rng.random((number, number)) < 0.4] = 0
+        for row in range(number):
+            if law[row].sum() == 0:
+                law[row, (row + 1) % number] = 1
+        law /= law.sum(axis=1, keepdims=True)
+        classes = og.ClassDistribution.from_counts(rng.integers(5, 100, number))
+        loss = og.InfoNCE(0.01, math.inf, 1.0, "mean", negative_law=law)
+        geometry = og.solve(classes, loss, backward_tolerance=1e-6)
+        assert geometry.certificate.certified
+        errors.append(geometry.certificate.backward_error)
+    assert sum(error <= 1e-8 for error in errors) >= 22
