@@ -31,6 +31,8 @@ class PairedOptimum:
         )
         optimum = result.optimal_gram()
         program, cosines = optimum.program, optimum.cosines
+        if isinstance(program, ClassMeanProgram):
+            program.require_smooth("geometry", "near-optimal ranges")
         self.result, self.program, self.cosines, self.names = result, program, cosines, result.names
         collapsed = program.risk_above_floor(np.ones_like(cosines))
         self.loss_range = collapsed - program.risk_above_floor(cosines)

@@ -175,6 +175,7 @@ class _Hessian:
 
     def __init__(self, geometry: Geometry) -> None:
         program = ClassMeanProgram.build(geometry.classes, geometry.loss, grouped=False)
+        program.require_smooth("geometry", "how angles settle")
         self.means = geometry.prototypes()
         if program.sizes.size != geometry.num_classes:
             raise IncompatibleError(

@@ -154,6 +154,7 @@ def saddles(classes: ClassDistribution, loss: Loss, *, ranks: tuple[int, ...] | 
         ranks = tuple(range(1, geometry.rank))
         ranks = ranks if len(ranks) <= ALL_RANKS else ranks[-LAST_RANKS:]
     program = ClassMeanProgram.build(classes, loss, grouped=False)
+    program.require_smooth("loss", "saddles")
     # Singletons of a full batch coincide in every number of dimensions; they stand for one class here.
     first = np.unique(program.groups.index, return_index=True)[1]
     merged = program.merged()

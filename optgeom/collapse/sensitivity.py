@@ -120,6 +120,7 @@ def _to_class(classes: ClassDistribution, loss: Loss, which: int) -> Sensitivity
 
 
 def _spread(classes: ClassDistribution, loss: Loss) -> Geometry:
+    ClassMeanProgram.build(classes, loss).require_smooth("loss", "derivatives of its optimum")
     if classes.num_classes > LARGEST:
         most = f"at most {LARGEST} for a C x C sensitivity"
         raise InvalidInputError(f"`classes` must be {most}; got {classes.num_classes} (take differences of `solve`)")

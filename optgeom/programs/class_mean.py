@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optgeom._numerics import Array, Square, Vector, log_nonnegative
+from optgeom.errors import IncompatibleError
 from optgeom.inputs.classes import ClassDistribution, ClassGroups
 from optgeom.losses.base import Loss
 from optgeom.losses.rows import RowLoss
@@ -59,6 +60,14 @@ class ClassMeanProgram:
     def dual(self) -> Literal["gradient", "cuts"]:
         """Which dual bounds it: that of the gradient, or of one of several where the rows have kinks."""
         return "cuts" if "cuts" in self.rows.gives else "gradient"
+
+    def require_smooth(self, parameter: str, what: str) -> None:
+        """Raise `IncompatibleError` for a loss with kinks, which has no derivative where its optimum lies."""
+        if self.dual == "cuts":
+            raise IncompatibleError(
+                f"`{parameter}` must be smooth for {what}; got {self.loss.label()}, whose slope jumps (smooth its "
+                "kinks, as log(1 + exp(t)) smooths max(0, t))"
+            )
 
     @property
     def temperature(self) -> float:

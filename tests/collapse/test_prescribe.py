@@ -341,6 +341,42 @@ def test_the_law_of_anchor_weights(seed: int) -> None:
         og.prescribe(classes, og.SupCon(0.5), by="anchor-weights")
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_random_class_weights_never_have_the_simplex(seed: int) -> None:
+    """The law of section 14 as a property, C = 4..8: only where p_i w_j + p_j w_i is constant."""
+    rng = np.random.default_rng(seed)
+    number = 4 + seed % 5
+    names = [str(i) for i in range(number)]
+    counts = rng.integers(5, 3000, number)
+    lam, classes, tau = counts / counts.sum(), ClassDistribution.from_counts(counts), float(rng.uniform(0.2, 1.0))
+    simplex = off_diagonal(-1 / (number - 1), number)
+    x = math.exp(-number / ((number - 1) * tau))
+
+    def constant(a: np.ndarray, b: np.ndarray) -> bool:
+        w, r = lam * b, lam * a / (lam @ a)
+        p = r / (w + (w.sum() - w) * x)
+        pairs = (np.outer(p, w) + np.outer(w, p))[~np.eye(number, dtype=bool)]
+        return bool(np.ptp(pairs) <= 1e-9 * pairs.mean())
+
+    def certified(a: np.ndarray, b: np.ndarray) -> bool:
+        weights = {
+            "anchor_weights": dict(zip(names, a, strict=True)),
+            "negative_weights": dict(zip(names, b, strict=True)),
+        }
+        return og.certify_gram(simplex, classes, og.SupCon(tau, **weights)).certified
+
+    random = rng.lognormal(0, 1, number)
+    for a, b in (
+        (random, rng.lognormal(0, 1, number)),
+        (random, 1 / lam),
+        (1 / lam, random),
+        (random, np.ones(number)),
+    ):
+        assert not constant(a, b)
+        assert not certified(a, b)
+    assert constant(1 / lam, 1 / lam) and certified(1 / lam, 1 / lam)
+
+
 def test_three_classes_have_anchors_for_the_simplex() -> None:
     lam = np.array([0.4, 0.35, 0.25])
     plan = og.prescribe(ClassDistribution.from_proportions(lam), og.SupCon(0.5), by="anchor-weights")

@@ -21,6 +21,7 @@ MIXED: dict[str, Any] = {
     "anchor_weights": {"0": 1.0, "1": 2.0, "2": 3.0, "3": 9.0},
     "negative_weights": {"0": 1.0, "1": 2.0, "2": 3.0, "3": 0.5},
     "class_temperatures": {"0": 0.4, "1": 0.5, "2": 0.6, "3": 0.45},
+    "margin": {"0": 0.1, "1": 0.3, "2": -0.2, "3": 0.5},
 }
 
 
@@ -41,6 +42,7 @@ def test_threshold_of_class_averaged_negatives(temperature: float, printed: floa
         og.SupCon(1.0, anchor_weights={"0": 1, "1": 2, "2": 0.5}),
         og.SupCon(1.0, 16, negative_weights={"0": 1, "1": 2, "2": 0.5}),
         og.SupCon(1.0, 16, negative_weights="batch-average"),
+        og.SupCon(1.0, margin={"0": 0.2, "1": 0.5, "2": 0.5}),
         og.InfoNCE(1.0, 4, class_temperatures={"0": 1, "1": 0.8, "2": 1.2}, anchor_weights={"0": 1, "1": 2, "2": 0.5}),
     ],
 )

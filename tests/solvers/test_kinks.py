@@ -251,3 +251,30 @@ def test_debiased() -> None:
         InvalidInputError, match=r"`tau_plus` must be at most the share of every class; got 0\.2, and owl has 0\.1"
     ):
         og.InfoNCE.debiased(classes, tau_plus=0.2)
+
+
+def test_what_a_loss_with_kinks_does_not_have() -> None:
+    classes = og.ClassDistribution.from_counts([50, 30, 15, 5])
+    loss = og.GeneralizedContrastive(Hinge(2.5, 0.1), 0.5, 3, strictly_convex=False)
+    geometry = og.solve(classes, loss)
+    for call in (
+        lambda: og.ranges(geometry),
+        lambda: og.slack_needed(geometry),
+        lambda: og.relaxation(geometry),
+        lambda: og.saddles(classes, loss),
+        lambda: og.sensitivity(classes, loss, to="temperature"),
+    ):
+        with pytest.raises(IncompatibleError, match=r"must be smooth for .*; got generalized, whose slope jumps"):
+            call()
+
+
+def test_what_a_loss_with_kinks_has(tmp_path: Any) -> None:
+    classes = og.ClassDistribution.from_counts([50, 30, 15, 5])
+    loss = og.GeneralizedContrastive(Hinge(2.5, 0.1), 0.5, 3, strictly_convex=False)
+    geometry = og.solve(classes, loss)
+    geometry.save(tmp_path / "g.npz")
+    assert og.Geometry.load(tmp_path / "g.npz", loss=loss).certificate.certified
+    values = og.loss_values(classes, loss)
+    assert values.optimal_value == pytest.approx(geometry.risk, abs=1e-12)
+    table = og.scan(3, loss, axes={"majority": [0.5, 0.9]})
+    assert table.uncertified == 0

@@ -209,7 +209,7 @@ def test_exact_training_ends_at_the_optimum(case: str) -> None:
     assert angles(run.gram) == pytest.approx(angles(np.array(geometry.gram)), abs=1e-3)
 
 
-@pytest.mark.parametrize("case", ["both", "batch-average"])
+@pytest.mark.parametrize("case", ["both", "batch-average", "margins"])
 def test_training_on_batches_ends_at_the_weighted_optimum(case: str) -> None:
     from optgeom.training.features import train_features
     from optgeom.training.settings import Settings
