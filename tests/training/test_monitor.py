@@ -142,6 +142,23 @@ def test_optimum_and_balanced_simplex():
     assert numbers["simplex_gram_distance"] == pytest.approx(numbers["gram_distance"], abs=1e-9)
 
 
+def test_a_loss_with_weights_and_margins():
+    """Features at its optimum: nothing is off; at the optimum without weights: what lies between the two."""
+    names = CLASSES.names
+    weights = {
+        "anchor_weights": "balanced",
+        "negative_weights": {name: 1.0 + place for place, name in enumerate(names)},
+        "margin": {name: 0.1 * place for place, name in enumerate(names)},
+    }
+    loss = og.SupCon(0.5, **weights)
+    geometry, labels = og.solve(CLASSES, loss), torch.arange(4).repeat_interleave(3)
+    numbers = fed(GeometryMonitor(CLASSES, loss), torch.tensor(geometry.prototypes())[labels], labels, 12).compute()
+    assert numbers["max_angle_error_deg"] < 1e-4
+    numbers = fed(GeometryMonitor(CLASSES, loss), torch.tensor(GEOMETRY.prototypes())[labels], labels, 12).compute()
+    between = np.abs(geometry.angles() - GEOMETRY.angles()).max()
+    assert numbers["max_angle_error_deg"] == pytest.approx(between, abs=1e-4) and between > 1
+
+
 def test_classes_that_cannot_be_measured():
     rows = torch.tensor([[1.0, 0], [1, 0], [0, 1], [1, 1], [-1, -1]], dtype=torch.float64)
     monitor = GeometryMonitor(GEOMETRY)
