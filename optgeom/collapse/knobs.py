@@ -322,10 +322,17 @@ def _from_free(name: str, free: Vector) -> Vector:
 def linear_forces(program: ClassMeanProgram, conditions: Conditions) -> Vector:
     """(G,) q_i with q_i pull_ij / tau_i + q_j pull_ji / tau_j as close to 2 z_i z_j as least squares bring it.
 
-    A q_i that is not positive says that no weights of anchors have these forces.
+    A q_i that is not positive says that no weights of anchors have these forces. Raises `InvalidInputError` where they
+    underflow.
     """
     left, right, share = PerClass._pairs(program)
     pull = np.exp(program.rows.log_pull(program.exponents(conditions.cosines))) / program.temperatures[:, None]
+    if not np.all((pull[left, right] > 0) & (pull[right, left] > 0)):
+        coldest = float(np.min(program.temperatures))
+        raise InvalidInputError(
+            f"`temperature` must be higher for this target; got {coldest:g}, at which forces are below the range of "
+            "floating-point numbers"
+        )
     wanted = 2 * np.exp(conditions.log_products[left, right])
     matrix = np.zeros((left.size, program.sizes.size))
     place = np.arange(left.size)

@@ -322,6 +322,13 @@ def test_few_negatives_without_the_positive(sampling: str) -> None:
         og.prescribe(FOUR, loss, by="temperatures")
 
 
+@pytest.mark.parametrize("by", ["margins", "anchor-weights"])
+def test_temperatures_at_which_forces_underflow(by: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"`temperature` must be higher for this target; got 0\.0015"):
+        og.prescribe(FOUR, og.SupCon(0.0015), by=by)
+    assert og.prescribe(FOUR, og.SupCon(0.01), by="margins").certificate.certified
+
+
 def test_classes_without_anchors() -> None:
     classes = ClassDistribution.from_counts([50, 10, 1])
     with pytest.raises(InvalidInputError, match="`classes` must all have anchors with a positive; got none for 2"):
