@@ -14,8 +14,9 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/optgeom solve --profile places-lt --loss supcon --batch-size 256 --views 2 --temperature 0.1 \
 		--out demo/places-lt.npz --plot demo/places-lt.png
 
+# One process per core, so one thread each.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow" --rooms
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --rooms --numprocesses auto --dist worksteal
 
 # Once before each release; its figures are in docs/testing.md.
 test-all: $(VENV)/.installed-dev
