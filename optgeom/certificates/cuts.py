@@ -25,14 +25,19 @@ from optgeom.losses.rows import Cuts
 from optgeom.programs import group_matrix
 from optgeom.programs.class_mean import ClassMeanProgram
 
+CONTRADICTION = 1e-9  # relative to 1 + |risk|: rounding of the bound stays far below
+
 
 def check(program: ClassMeanProgram, cosines: Square, risk: float) -> DualCheck:
     """Gap at a feasible group-form matrix, by the tangents near it; there is no backward error."""
     cuts = program.rows.cuts(program.exponents(cosines))
-    chosen = mixture(program, cuts, program.exponents(cosines))
+    chosen = mixture(program, cuts)
     if chosen is None:
         return DualCheck(np.inf, None)
     bound = lower_bound(program, cuts, *chosen)
+    # A bound above the risk itself says that the tangents are none: psi is not convex, or its derivative is wrong.
+    if bound > risk + CONTRADICTION * (1 + abs(risk)):
+        return DualCheck(np.inf, None)
     return DualCheck(max(0.0, risk - bound), None)
 
 
@@ -62,27 +67,19 @@ def _linear(program: ClassMeanProgram, cuts: Cuts) -> _Linear:
     return _Linear(level, left, right, gradient)
 
 
-def _constant(program: ClassMeanProgram, cuts: Cuts) -> float:
-    """The part of the risk that belongs to no term: negatives of the anchor's own class."""
-    t = program.exponents(np.ones_like(program.rows.count))
-    terms = cuts.level + (program.rows.count[cuts.row[cuts.term]] * cuts.slope * t[cuts.row[cuts.term]]).sum(axis=1)
-    return program.risk(np.ones_like(t)) - float(np.sum(cuts.weight * _greatest(cuts, terms)))
+def _constant(program: ClassMeanProgram) -> float:
+    """The part of the risk that belongs to no term, negatives of the anchor's own class: where all points coincide.
 
-
-def _greatest(cuts: Cuts, values: Array) -> Array:
-    """(T,) greatest cut of each term."""
+    There t = 0, and each term is the level of its greatest tangent.
+    """
+    one = np.ones_like(program.rows.count)
+    cuts = program.rows.cuts(np.zeros_like(one))
     top = np.full(cuts.row.size, -np.inf)
-    np.maximum.at(top, cuts.term, values)
-    return top
+    np.maximum.at(top, cuts.term, cuts.level)
+    return program.risk(one) - float(np.sum(cuts.weight * top))
 
 
-def at_one_point(program: ClassMeanProgram, t: Square) -> float:
-    """Constant of the risk beside its terms, by tangents taken where all points coincide."""
-    there = program.rows.cuts(np.zeros_like(t))
-    return _constant(program, there)
-
-
-def mixture(program: ClassMeanProgram, cuts: Cuts, t: Square) -> tuple[Array, Array] | None:
+def mixture(program: ClassMeanProgram, cuts: Cuts) -> tuple[Array, Array] | None:
     """(K,) mu and (G,) zeta that make the bound large; None where the conic solver gave nothing."""
     import cvxpy
 
@@ -156,5 +153,4 @@ def lower_bound(program: ClassMeanProgram, cuts: Cuts, mu: Array, zeta: Array) -
     rest = group_matrix.complement(gradient, zeta, sizes)
     largest = max(abs(float(eigenvalues[-1])), abs(float(eigenvalues[0])))
     shift = max(0.0, EIGENVALUE_ROUNDING * largest - min(float(eigenvalues[0]), float(rest.min())))
-    constant = at_one_point(program, gradient)
-    return constant + float(linear.level @ mu) - float(sizes @ zeta) - float(sizes.sum()) * shift
+    return _constant(program) + float(linear.level @ mu) - float(sizes @ zeta) - float(sizes.sum()) * shift

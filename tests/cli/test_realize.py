@@ -94,7 +94,7 @@ def test_reference_cases(case, tmp_path):
         (("--weights", "w.npy"), lambda: Weights.y_aware(POINTS)),
         (("--weights", "w.npz"), lambda: Weights.supcon(CLASSES)),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, tuple) else "",
 )
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
 def test_every_scheme_gives_what_python_gives(options, weights, similarity, folder):

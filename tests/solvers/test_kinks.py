@@ -151,6 +151,18 @@ def test_a_matrix_beside_the_optimum_is_not_certified() -> None:
     assert og.certify_gram(geometry.gram, classes, loss).certified
 
 
+def test_a_derivative_that_is_not_that_of_psi() -> None:
+    """Tangents that are none prove more than is true: seen, and not certified."""
+
+    class Wrong(Hinge):
+        def derivative(self, t: np.ndarray) -> np.ndarray:
+            return 3.0 * super().derivative(t)
+
+    classes = og.ClassDistribution.from_counts([50, 30, 15, 5])
+    with pytest.raises(og.NotCertifiedError, match="is not certified"):
+        og.solve(classes, og.GeneralizedContrastive(Wrong(2.5, 0.1), 0.5, 3, strictly_convex=False))
+
+
 def test_jumps_of_a_slope() -> None:
     places = np.array([-7.3, -2.0, -1e-3])
     found = jumps(lambda t: 0.1 * t + (t[:, None] > places).sum(axis=1), -10.0, 0.0)
