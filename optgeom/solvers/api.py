@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,8 @@ from optgeom.solvers.limited import best_class_means
 from optgeom.solvers.newton import simplex
 
 LIMITED = "low-rank, dimension limited"
+UNCLEAR = 1e-3  # a backward error above this is no matter of rounding
+PROBES = 6
 
 
 def solve(
@@ -112,12 +115,35 @@ def solve(
         dim=dim,
     )
     if not best.certificate.certified:
-        raise NotCertifiedError(
-            f"the geometry found by {attempt.solver} is not certified: {best.certificate.reason}", geometry
-        )
+        why = best.certificate.reason + _limit_of_rounding(judge, best, backward_tolerance)
+        raise NotCertifiedError(f"the geometry found by {attempt.solver} is not certified: {why}", geometry)
     if dim is not None and dim < best.certificate.rank:
         return _limited(geometry, classes, loss, dim, began)
     return geometry
+
+
+def _limit_of_rounding(judge: Callable[[Array], Certified], best: Certified, limit: float) -> str:
+    """Words for the case that no cosines of double precision are exact enough: the last digit decides.
+
+    Where forces differ by dozens of orders of magnitude the weakest are those of directions that the strongest fix to
+    rounding only.
+    """
+    certificate = best.certificate
+    error = certificate.backward_error
+    if error is None or not limit < error < UNCLEAR or certificate.gap > certificate.tolerance * certificate.scale:
+        return ""
+    errors = []
+    for seed in range(PROBES):
+        signs = np.triu(np.random.default_rng(seed).choice([-1.0, 1.0], size=best.cosines.shape), 1)
+        moved = best.cosines + (signs + signs.T) * np.spacing(np.abs(best.cosines))
+        probed = judge(moved).certificate.backward_error
+        errors.append(math.inf if probed is None else probed)
+    if min(errors) <= limit:
+        return ""
+    return (
+        f"; changing its cosines in the last digit makes it {min(errors):.1e} to {max(errors):.1e}, so that double "
+        "precision cannot do better (accept it with backward_tolerance=1e-6, knowingly)"
+    )
 
 
 def _lifted(program: ClassMeanProgram, cosines: Array) -> Array:

@@ -399,6 +399,21 @@ def test_a_sparse_law_at_low_temperatures(temperature):
     assert gram @ weights == pytest.approx(np.zeros(3), abs=1e-9)
 
 
+def test_a_law_beyond_double_precision():
+    """Forces differ by e^68: the last digit of the cosines decides about the weakest, and the error says so."""
+    rng = np.random.default_rng(0)
+    number = int(rng.integers(3, 7))
+    law = rng.random((number, number))
+    law[rng.random((number, number)) < 0.4] = 0
+    law /= law.sum(axis=1, keepdims=True)
+    classes = og.ClassDistribution.from_counts(rng.integers(5, 100, number))
+    loss = og.InfoNCE(0.01, math.inf, 1.0, "mean", negative_law=law)
+    match = r"changing its cosines in the last digit makes it \S+ to \S+, so that double"
+    with pytest.raises(og.NotCertifiedError, match=match) as caught:
+        og.solve(classes, loss)
+    assert caught.value.result.certificate.backward_error < 1e-6
+
+
 @pytest.mark.slow
 def test_random_sparse_laws_at_low_temperatures():
     """Of 24 laws with two fifths of zeros at T = .01 all but one are certified; that one to 1e-7."""
