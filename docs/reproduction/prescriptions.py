@@ -112,11 +112,14 @@ def draw(results: Results, figure: Any) -> None:
     for place, row in enumerate(results["rows"]):
         trained = np.array(row["trained"])[:, 0]
         predicted = max(row["predicted"], 1e-3)
-        axes.plot([predicted], [place], "|", markersize=12, color=ORANGE, label="its optimum" if place == 0 else None)
+        axes.plot([predicted], [place], "|", markersize=12, color=ORANGE, label=OPTIMUM if place == 0 else None)
         axes.plot(
             trained, [place] * len(trained), "o", markersize=4, color=BLUE, label="trained" if place == 0 else None
         )
-        labels.append(f"{NAMES[row['loss']]}, {len(row['counts'])} classes")
+        short = "BCL as published" if row["loss"] == "published" else NAMES[row["loss"]]
+        labels.append(f"{short}, {len(row['counts'])} classes")
+        if place and row["counts"] != results["rows"][place - 1]["counts"]:
+            axes.axhline(place - 0.5, color="0.85", linewidth=0.8)
     axes.axvline(NEAR_DEG, color="0.6", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_yticks(range(len(labels)), labels, fontsize=7)
@@ -126,3 +129,4 @@ def draw(results: Results, figure: Any) -> None:
 
 
 SIZE = (8.0, 5.2)
+OPTIMUM = "its optimum (at the left edge: the simplex)"
