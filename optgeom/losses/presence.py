@@ -12,9 +12,9 @@ Cauchy's formula on |z| = k with exp(z) = exp(p_own z) prod_j exp(p_j z) taken o
 integrates to 1, 1 - E exp(-s S) is the integral of -W (exp(L) - 1): no digit is lost where the risk is tiny. The
 derivative in x_j replaces one factor. Where a positive must be in the batch, the factor exp(p_own z) loses its 1.
 
-The trapezoidal rule with 12 sqrt(k + 1) points converges beyond rounding (10 from 32 images on); for large k only angles with
-k (1 - cos theta) below 60 count, since |W exp(L)| is at most exp(-k (1 - cos theta)) there, and below exp(-k) where the
-cosine is negative.
+The trapezoidal rule with 12 sqrt(k + 1) points converges beyond rounding (10 from 32 images on); for large k only
+angles with k (1 - cos theta) below 60 count, since |W exp(L)| is at most exp(-k (1 - cos theta)) there, and below
+exp(-k) where the cosine is negative.
 
 References
 ----------
