@@ -207,7 +207,9 @@ class Hardest:
         return np.log1p(both[..., both.shape[-1] - self.kept :].sum(axis=-1))
 
     def derivative(self, t):
-        raise NotImplementedError
+        rank = np.argsort(np.argsort(-t, axis=-1, kind="stable"), axis=-1)
+        copies = np.clip(self.kept - 2 * rank, 0, 2)
+        return copies * np.exp(t) / (1 + (copies * np.exp(t)).sum(axis=-1, keepdims=True))
 
 
 @pytest.mark.parametrize(("share", "kept"), [(0.1, 1), (0.3, 2), (0.5, 3), (0.9, 6), (1.0, 6)])
